@@ -19,6 +19,7 @@ OBJECTS = ROOT / "charts" / "fractile" / "templates" / "objects"
 RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
 COPIES = tuple(ROOT / "deploy" / p for p in ("prometheus/fractile-rules.yaml", "grafana/fractile.json"))
 
+_OWN_CERTIFICATES = '.Values.webhook.enabled (eq .Values.webhook.tls.mode "own")'
 # What chooses whether a file is rendered; a file without a line here is an error, so that nothing is forgotten.
 _WHEN = {
     "10-extendedresource.yaml": ".Values.crds.install",
@@ -26,7 +27,7 @@ _WHEN = {
     "20-rbac-control-plane.yaml": "",
     "21-rbac-agent.yaml": ".Values.agent.enabled",
     "22-rbac-quota.yaml": ".Values.controlPlane.quota.configMap",
-    "22-rbac-webhook.yaml": 'and .Values.webhook.enabled (eq .Values.webhook.tls.mode "own")',
+    "22-rbac-webhook.yaml": f"and {_OWN_CERTIFICATES}",
     "23-rbac-debug.yaml": "",
     "30-admission.yaml": 'include "fractile.policies" .',
     "31-webhook.yaml": ".Values.webhook.enabled",
@@ -36,6 +37,7 @@ _WHEN = {
     "35-containers.yaml": 'include "fractile.policies" .',
     "36-agents.yaml": 'include "fractile.policies" .',
     "37-workloads.yaml": 'include "fractile.policies" .',
+    "38-webhook-secret.yaml": f'and (include "fractile.policies" .) {_OWN_CERTIFICATES}',
 }
 # Made by helm itself, and written by hand since values choose the content.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})

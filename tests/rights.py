@@ -5,7 +5,8 @@
     unused(rules, asked), refused(rules, asked)
 
 Facts: RequestInfo and the RBAC authorizer of kube-apiserver 1.36. A name limits get, update, patch and delete; lists
-and watches too, as long as they select by ``metadata.name``. A Role gives nothing outside its namespace.
+and watches too, as long as they select by ``metadata.name``; a creation only by server-side apply, which is a patch and
+needs the right to create, too (tests/contract/test_webhook_secret.py). A Role gives nothing outside its namespace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -77,17 +78,20 @@ def _of(given: Document, space: str) -> list[Rule]:
 
 
 def asked(requests: Iterable[Recorded]) -> set[Asked]:
-    return {_asked(request) for request in requests}
+    return {one for request in requests for one in _asked(request)}
 
 
-def _asked(request: Recorded) -> Asked:
+def _asked(request: Recorded) -> list[Asked]:
     parts = request.path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     space = ""
     if rest[0] == "namespaces" and len(rest) > 2:
         space, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else _selected(request.query)
-    return Asked(_verb(request, named=len(rest) > 1), group, "/".join([rest[0], *rest[2:3]]), space, name)
+    verbs = [_verb(request, named=len(rest) > 1)]
+    if request.method == "PATCH" and request.status == 201:
+        verbs.append("create")
+    return [Asked(verb, group, "/".join([rest[0], *rest[2:3]]), space, name) for verb in verbs]
 
 
 def _verb(request: Recorded, *, named: bool) -> str:

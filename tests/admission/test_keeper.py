@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import ObjectRef
 from tests.admission.world import opened
 from tests.builders import Clock
 from tests.fakes.apiserver import FakeApiServer, Fault
@@ -36,6 +37,7 @@ class World:
         self.client = client
         self.now = T0
         self.clock = Clock()
+        self.told: list[tuple[str, str]] = []
         server.create("/api/v1/namespaces/fractile-system/secrets", {"metadata": {"name": "fractile-webhook"}})
         for path, count in ((MUTATING, 3), (VALIDATING, 1)):
             hooks = [{"name": f"h{i}", "clientConfig": {"url": f"https://x/{i}"}, "kept": i} for i in range(count)]
@@ -47,10 +49,11 @@ class World:
         keeper = SecretKeeper(
             self.client,
             served,
-            path=SECRET,
+            secret=ObjectRef("Secret", "fractile-system", "fractile-webhook", ""),
             names=NAMES,
             published=configuration.published,
             now=lambda: self.now,
+            warn=lambda about, reason, text: self.told.append((f"{about.kind}/{about.name} {reason}", text)),
         )
         return keeper, served, configuration
 
@@ -143,7 +146,6 @@ async def test_a_new_authority_signs_only_when_the_configurations_have_shown_it_
     "fault",
     [
         pytest.param(Fault(method="GET", path="secrets", status=403), id="no right"),
-        pytest.param(Fault(method="GET", path="secrets", status=404), id="no Secret"),
         pytest.param(Fault(method="PUT", path="secrets", status=409), id="another was faster"),
         pytest.param(Fault(method="GET", path="secrets", status=200, body=b"[]"), id="no object"),
     ],
@@ -176,6 +178,82 @@ async def test_a_secret_with_nonsense_is_filled_and_what_is_not_ours_stays(world
     assert served.bundle == world.secret("ca.crt")
     if data and "other" in data:
         assert world.secret("other") == b"x"
+
+
+async def test_a_deleted_secret_is_made_again_with_the_certificate_that_is_served(world: World) -> None:
+    """So the API server, which trusts that one, notices nothing."""
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    annotations = {"meta.helm.sh/release-name": "fractile"}
+    world.server.merge(SECRET, {"metadata": {"labels": labels, "annotations": annotations}})
+    keeper, served, _ = world.replica()
+    await keeper.look()
+    bundle, cert = served.bundle, world.secret("tls.crt")
+    world.server.delete(SECRET)
+    assert await keeper.look()
+    assert served.bundle == bundle == world.secret("ca.crt")
+    assert world.secret("tls.crt") == cert
+    meta = world.server.get(SECRET)["metadata"]
+    assert (meta["labels"], meta["annotations"]) == (labels, annotations), "helm knows it as its own"
+    assert world.told == []
+
+
+async def test_a_replica_that_finds_no_secret_makes_it_and_the_next_one_uses_it(world: World) -> None:
+    world.server.delete(SECRET)
+    keeper, served, configuration = world.replica()
+    assert await keeper.look()
+    assert served.bundle == world.secret("ca.crt")
+    assert await configuration.look()
+    assert world.bundles() == [served.bundle] * 4
+    following, other, _ = world.replica()
+    assert await following.look()
+    assert other.bundle == served.bundle
+    assert world.server.get(SECRET)["type"] == "Opaque"
+
+
+async def test_a_secret_that_comes_back_meanwhile_wins_over_the_one_that_is_made_again(world: World) -> None:
+    """Somebody restores a backup between the look and the write."""
+    backup = renewed(Material(), NAMES, now=T0, published=False)
+    keeper, served, _ = world.replica()
+    await world.client.apply(SECRET, backed_up(backup), field_manager="kubectl")
+    world.server.inject(Fault(method="GET", path="secrets", status=404))
+    assert not await keeper.look()
+    assert not served.loaded.is_set()
+    assert await keeper.look()
+    assert served.bundle == backup.bundle == world.secret("ca.crt")
+
+
+async def test_without_the_right_to_make_it_an_event_says_once_that_the_webhook_serves_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.server.delete(SECRET)
+    keeper, served, _ = world.replica()
+    world.server.inject(Fault(method="PATCH", path="secrets", status=403, times=4))
+    for _ in range(4):
+        assert not await keeper.look()
+    assert not served.loaded.is_set()
+    ((reason, text),) = world.told
+    assert reason == "Secret/fractile-webhook WebhookWithoutCertificate"
+    assert "pods are created without it" in text
+    (line,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert "webhook without a certificate" in line.getMessage()
+    world.server.create(SECRET.rpartition("/")[0], {"metadata": {"name": "fractile-webhook"}})
+    assert await keeper.look()
+    assert served.bundle == world.secret("ca.crt")
+
+
+async def test_a_leader_that_holds_a_certificate_goes_on_with_it_and_says_that_it_cannot_be_kept(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper, served, _ = world.replica()
+    await keeper.look()
+    world.server.delete(SECRET)
+    world.server.inject(Fault(method="PATCH", path="secrets", status=403, times=3))
+    for _ in range(3):
+        assert not await keeper.look()
+    assert served.loaded.is_set()
+    assert world.told == [], "its callers notice nothing"
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "certificates not renewed" in line
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,6 +305,12 @@ async def test_connections_from_now_on_get_the_new_certificate_and_old_ones_live
             writer.write(b"GET /admission/healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
             writer.transport.abort()
+
+
+def backed_up(material: Material) -> Json:
+    values = {"ca.crt": material.bundle, "ca.key": material.ca_key, "tls.crt": material.cert, "tls.key": material.key}
+    data = {key: b64encode(value).decode() for key, value in values.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fractile-webhook"}, "data": data}
 
 
 def trusting(bundle: bytes) -> ssl.SSLContext:

@@ -329,6 +329,10 @@ def test_all_that_a_local_cluster_applies_is_in_the_chart_and_says_the_same() ->
 
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+WEBHOOK = {
+    *((verb, what) for verb in ("get", "update") for what in (*CONFIGURATIONS, "secrets")),
+    *((verb, "secrets") for verb in ("create", "patch")),
+}
 
 
 def gives(values: Document, account: str) -> set[tuple[str, str]]:
@@ -366,13 +370,13 @@ ON: Document = {"controlPlane": {"defaultClasses": "{model}"}, "agent": {"outsid
         ),
         pytest.param(
             "control-plane",
-            {(verb, what) for verb in ("get", "update") for what in (*CONFIGURATIONS, "secrets")},
+            WEBHOOK,
             {"webhook": {"enabled": False}},
             id="no webhook",
         ),
         pytest.param(
             "control-plane",
-            {(verb, what) for verb in ("get", "update") for what in (*CONFIGURATIONS, "secrets")},
+            WEBHOOK,
             {"webhook": {"tls": {"mode": "certManager"}}},
             id="cert-manager writes the authorities",
         ),

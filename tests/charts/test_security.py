@@ -108,7 +108,17 @@ def policies() -> dict[str, dict[str, Any]]:
 def test_every_policy_denies_and_fails_closed() -> None:
     found = {key: spec for key, spec in policies().items() if not key.endswith(".workloads.fractile.dev")}
     names = {key.split(" ")[1] for key in found}
-    own = ("placement", "class", "devices", "leader", "mounts", "visible-devices", "agents", "node-name")
+    own = (
+        "placement",
+        "class",
+        "devices",
+        "leader",
+        "mounts",
+        "visible-devices",
+        "agents",
+        "node-name",
+        "webhook-secret",
+    )
     assert names == {f"{name}.fractile.dev" for name in own}
     for name in names:
         assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Fail"

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fractile.cluster import programs
 
 TOKEN = "contract-test-token"
+CONTROL_PLANE = "control-plane-token"  # of the group to which the manifests give the control plane's rights
 _NAMES = ("etcd", "kube-apiserver")
 _START = 60.0  # seconds; 3 on an idle machine
 
@@ -56,7 +57,7 @@ def running(folder: Path, *, feature_flags: tuple[str, ...] = ()) -> Generator[R
         command = [*_apiserver(found["kube-apiserver"], folder, etcd, port), *feature_flags]
         process = stack.enter_context(_process(folder, command))
         server = RealApiServer(f"https://127.0.0.1:{port}", folder / "ca.pem", folder / "kubeconfig", etcd)
-        server.kubeconfig.write_bytes(_kubeconfig(server))
+        server.kubeconfig.write_bytes(kubeconfig_of(server, TOKEN))
         _await_ready(port, folder, process)
         yield server
 
@@ -119,7 +120,9 @@ def _write_secrets(folder: Path) -> None:
     )
     client.cert_chain_pems[0].write_to_path(str(folder / "admin.pem"))
     client.private_key_pem.write_to_path(str(folder / "admin.key"))
-    (folder / "tokens.csv").write_text(f'{TOKEN},admin,1,"system:masters"\nweak,nobody,2\n')
+    (folder / "tokens.csv").write_text(
+        f'{TOKEN},admin,1,"system:masters"\nweak,nobody,2\n{CONTROL_PLANE},cp,3,"fractile:control-plane"\n'
+    )
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     (folder / "accounts.key").write_bytes(
         key.private_bytes(
@@ -128,7 +131,7 @@ def _write_secrets(folder: Path) -> None:
     )
 
 
-def _kubeconfig(server: RealApiServer) -> bytes:
+def kubeconfig_of(server: RealApiServer, token: str) -> bytes:
     return msgspec.json.encode(  # JSON is YAML
         {
             "apiVersion": "v1",
@@ -137,7 +140,7 @@ def _kubeconfig(server: RealApiServer) -> bytes:
             "clusters": [
                 {"name": "contract", "cluster": {"server": server.url, "certificate-authority": str(server.ca)}}
             ],
-            "users": [{"name": "admin", "user": {"token": TOKEN}}],
+            "users": [{"name": "admin", "user": {"token": token}}],
             "contexts": [{"name": "contract", "context": {"cluster": "contract", "user": "admin"}}],
         }
     )

@@ -8,8 +8,10 @@ import helm_python
 import pytest
 import yaml
 
-from fractile.kube import credentials
+from fractile.errors import ApiError
+from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
+from fractile.wire import webhook
 from tests.charts.rendering import CHART, NAMESPACE
 from tests.contract import real_apiserver
 from tests.contract.real_apiserver import RealApiServer
@@ -35,12 +37,30 @@ async def told(server: RealApiServer) -> list[str]:
     return [arg.partition("=")[2] for arg in agent["args"] if arg.startswith("--outside-ledger=")]
 
 
-def helm(server: RealApiServer, verb: str, **agent: object) -> None:
+def helm(server: RealApiServer, verb: str, *, hooked: bool = False, **agent: object) -> None:
     # This API server allows no privileged containers.
-    values = {"agent": {"sharedFiles": "disk"} | agent, "webhook": {"enabled": False}}
+    values = {"agent": {"sharedFiles": "disk"} | agent, "webhook": {"enabled": hooked}}
     options = {"reset_values": True} if verb == "upgrade" else {}
     with helm_python.Config(kubeconfig_path=str(server.kubeconfig), namespace=NAMESPACE) as config:
         getattr(config, verb)(str(CHART), NAME, values, timeout=60, **options)
+
+
+async def test_a_secret_that_the_control_plane_has_made_again_is_the_releases_own(server: RealApiServer) -> None:
+    """With nothing of helm's in it, as a replica makes it that has never seen the first one."""
+    path = paths.secret(NAMESPACE, "fractile-webhook")
+    async with KubeClient(credentials.load(server.kubeconfig)) as client:
+        await client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        helm(server, "install", hooked=True)
+        await client.delete(path)
+        again = webhook.with_values(webhook.secret_again({}, "fractile-webhook"), {"tls.crt": b"x"})
+        await client.apply(path, again, field_manager="fractile", force=False)
+        helm(server, "upgrade", hooked=True)
+        found = await client.get(path, dict[str, Any])
+        assert found["metadata"]["annotations"]["meta.helm.sh/release-name"] == NAME
+        assert found["data"] == again["data"]
+        helm(server, "upgrade", hooked=False)
+        with pytest.raises(ApiError, match="not found"):
+            await client.get(path, dict[str, Any])
 
 
 async def test_a_new_release_evicts_and_an_upgrade_keeps_what_there_is_until_it_is_set(server: RealApiServer) -> None:

@@ -66,6 +66,11 @@ ATTEMPTS = {
         "test_security_tenants::test_what_the_owner_of_a_namespace_has_no_right_to",
         "test_security_agent::test_it_gets_hold_of_nothing_else",
     ),
+    "type of the Secret `fractile-webhook`": (
+        "test_webhook_secret::test_whoever_has_the_control_planes_token_is_given_no_token_of_another_account",
+        "test_webhook_secret::test_the_control_plane_makes_no_other_secret",
+        "test_webhook_secret::test_the_control_plane_deletes_and_lists_no_secret",
+    ),
     "labels of nodes": (
         "test_security_tenants::test_a_kubelet_labels_no_other_node",
         "test_security_tenants::test_what_the_owner_of_a_namespace_has_no_right_to",
@@ -107,4 +112,4 @@ def test_the_attempt_is_a_test(attempt: str) -> None:
 
 def test_every_policy_of_the_page_has_an_attempt() -> None:
     named = set(re.findall(r"`([a-z-]+)\.fractile\.dev`", "\n".join(rows())))
-    assert named >= {"placement", "agents", "devices", "class", "leader", "mounts", "visible-devices"}
+    assert named >= {"placement", "agents", "devices", "class", "leader", "mounts", "visible-devices", "webhook-secret"}

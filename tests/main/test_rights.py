@@ -47,6 +47,8 @@ async def test_a_day_of_the_control_plane_uses_each_right_that_it_has_and_needs_
         webhook = test_webhook.options(free_port())
         async with control_plane(kubeconfig, tmp_path, lease, *webhook, "--default-classes={vendor}.{model}") as one:
             await one.ready()
+            await eventually(lambda: any(r.method == "PUT" and "/secrets/" in r.path for r in server.requests))
+            server.delete(test_webhook.SECRET)
             server.delete(LEASE)  # it makes another one
             await place(server, one)
             await mistake(server)
@@ -61,6 +63,7 @@ async def test_a_day_of_the_control_plane_uses_each_right_that_it_has_and_needs_
 def prepare(server: FakeApiServer) -> None:
     """What the manifests make, a node with two cards, and a class."""
     test_webhook.prepare(server)
+    server.inject(Fault(method="PUT", path="/secrets/", status=409))  # the Secret is gone when it is tried again
     kept = KEPT.split("/")
     server.create(paths.config_maps(kept[0]), {"metadata": {"name": kept[1]}})
     server.create(LEASE.rpartition("/")[0], {"metadata": {"name": LEASE.rpartition("/")[2]}, "spec": {}})

@@ -1,15 +1,18 @@
 """The webhook of the program ``fractile control-plane``: its process against a fake API server."""
 
 import asyncio
+import re
 import socket
 import ssl
 import time
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from fractile.admission.configuration import MUTATING, VALIDATING
@@ -18,7 +21,7 @@ from fractile.main.serving import Options, listening_socket
 from tests.admission.world import answered, patch_of, review
 from tests.builders import cards, container, pod, resource
 from tests.control.plane import until
-from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.main.process import Running, control_plane, free_port
 from tests.main.siege import besieged
 from tests.main.webhook_client import Reviewer
@@ -119,16 +122,85 @@ async def test_a_pod_names_its_node_in_a_namespace_as_long_as_an_administrators_
             await becomes(False)
 
 
-async def test_without_a_secret_the_extender_serves_and_the_log_says_what_is_missing(
+async def test_a_replica_that_leads_after_the_secret_was_deleted_makes_it_and_serves(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
-    server.delete(SECRET)
+    """The one that led before has ended without making it again."""
+    port = free_port()
     kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-    async with control_plane(kubeconfig, tmp_path, *options(free_port())) as running:
+    async with control_plane(kubeconfig, tmp_path, *options(port)) as first:
+        await first.ready()
+        before = await trusted(server)
+    server.delete(SECRET)
+    async with control_plane(kubeconfig, tmp_path, *options(port)) as running:
         await running.ready()
-        await until(lambda: "certificates not renewed" in running.log.read_text())
+        await until(lambda: running.log.read_text().count("bundle written") == 2)
+        assert server.get(SECRET)["data"]["tls.crt"]
+        async with Reviewer(port, await trusted(server)) as api:
+            assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200
+        await shows(running, 1)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            async with Reviewer(port, before):
+                pass
+    assert f"certificates made again secret={SECRET}" in running.log.read_text()
+
+
+async def test_where_it_may_not_make_the_secret_the_extender_serves_and_all_say_that_the_webhook_does_not(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """As with roles of an earlier version. When the Secret is there again it is used without a restart."""
+    server.delete(SECRET)
+    server.inject(Fault(method="PATCH", path="/secrets/", status=403, times=10**6))
+    port = free_port()
+    async with control_plane(server.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path, *options(port)) as running:
+        await running.ready()
+        await until(lambda: "webhook without a certificate" in running.log.read_text())
+        await shows(running, 0)
+        await until(lambda: server.all(paths.events("fractile-system")))
+        (event,) = server.all(paths.events("fractile-system"))
+        about = event["involvedObject"]
+        assert (about["kind"], about["name"]) == ("Secret", "fractile-webhook")
+        assert (event["reason"], event["type"]) == ("WebhookWithoutCertificate", "Warning")
         server.create(SECRET.rpartition("/")[0], {"metadata": {"name": "fractile-webhook"}})
-        await trusted(server)
+        async with asyncio.timeout(10):
+            trust = await trusted(server)
+        async with Reviewer(port, trust) as api:
+            assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200
+        await shows(running, 1)
+
+
+async def shows(running: Running, wanted: float) -> None:
+    """The page of metrics is made again after a moment only."""
+    async with asyncio.timeout(10):
+        while await certificate(running) != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def certificate(running: Running) -> float | None:
+    """What the metrics say; None: there is no webhook."""
+    async with httpx2.AsyncClient(base_url=running.url, trust_env=False) as http:
+        text = (await http.get("/metrics")).text
+    found = re.search(r"^fractile_control_plane_webhook_certificate (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+async def test_without_a_webhook_and_on_a_replica_that_waits_there_is_no_metric_of_its_certificate(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    async with control_plane(kubeconfig, tmp_path) as running:
+        await running.ready()
+        assert await certificate(running) is None
+    server.create(paths.leases("other"), {"metadata": {"name": "lead"}, "spec": held_by_somebody()})
+    lease = "--lease=other/lead"
+    async with control_plane(kubeconfig, tmp_path, lease, *options(free_port())) as waiting:
+        await until(lambda: any(r.path == paths.lease("other", "lead") for r in server.requests))
+        assert await certificate(waiting) is None
+
+
+def held_by_somebody() -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"holderIdentity": "somebody", "leaseDurationSeconds": 60, "acquireTime": now, "renewTime": now}
 
 
 async def test_a_flood_of_large_bodies_takes_bounded_memory_and_the_extender_goes_on(

@@ -15,6 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics-control-plane.md"
 FIGURES = ControlPlaneFigures(
     version="1.2.3",
     ready=True,
+    certified=False,
     nodes=3,
     cards=8,
     assumed=1,

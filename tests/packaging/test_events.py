@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fractile"
 RECORDER = SOURCE / "kube" / "events.py"
 PAGE = ROOT / "docs" / "events.md"
-WRITERS = {"agent": "agent", "control": "control plane", "extender": "control plane", "admission": "webhook"}
+WRITERS = {"agent": "agent", "control": "control plane", "extender": "control plane", "admission": "control plane"}
 _ROW = re.compile(r"^\| `(\w+)` \| ([\w ]+) \| \w+ \| [\w ]+ \| .+ \| .+ \|$", re.MULTILINE)
 
 

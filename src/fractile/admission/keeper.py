@@ -2,7 +2,11 @@
 
 The Secret is the truth: whoever finds something due writes it back with the resourceVersion that it read, so of two
 replicas one wins and the other reads anew. A replica that is late serves the old certificate for a few seconds, which
-the bundle still covers. Failure rule: what is loaded stays loaded; while the API server is away nothing is renewed.
+the bundle still covers. A Secret that was deleted is made again: by who serves a certificate with that one, so that
+callers notice nothing, and by who has just begun to lead with a new one. It is made by server-side apply, since that is
+the one request to create an object which names it, so that RBAC can give the right for this Secret alone.
+Failure rule: what is loaded stays loaded; while the API server is away nothing is renewed. Who holds no certificate and
+cannot get one tries again every two seconds and says so (log, event, metric); its extender serves meanwhile.
 """
 
 import asyncio
@@ -18,14 +22,23 @@ import msgspec
 from fractile.admission import certificates
 from fractile.admission.certificates import Material
 from fractile.errors import ApiError, SetupError, Unreachable, WireError
+from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import ObjectRef
 from fractile.kube.pacing import Sleep
 from fractile.wire import webhook as wire
 
 LOOK = 15.0  # seconds between two looks at the Secret or the files
 RETRY = 2.0  # after a failure, and before the first success
+PATIENCE = 2  # looks that fail before an event says so: another replica may just have been faster
+
+Warn = Callable[[ObjectRef, str, str], None]  # about, reason, message
+
+_OWNER = "fractile"  # of the fields of a Secret that was made again
 
 _KEYS = {"bundle": "ca.crt", "ca_key": "ca.key", "cert": "tls.crt", "key": "tls.key"}
+
+_MEND = "make an empty Secret of this name, or give the control plane the rights of its Role fractile:webhook"
 
 log = logging.getLogger(__name__)
 
@@ -52,27 +65,33 @@ class Served:
 
 
 class SecretKeeper:
-    """Makes and renews the certificates. ``published`` says whether the API server has known a bundle for a while."""
+    """Makes and renews the certificates. ``published`` says whether the API server has known a bundle for a while;
+    ``warn`` is told that there is no certificate."""
 
     def __init__(
         self,
         client: KubeClient,
         served: Served,
         *,
-        path: str,
+        secret: ObjectRef,
         names: Sequence[str],
         published: Callable[[bytes], bool],
         now: Callable[[], datetime],
+        warn: Warn,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
         self._served = served
-        self._path = path
+        self._about = secret
+        self._path = paths.secret(secret.namespace, secret.name)
         self._names = tuple(names)
         self._published = published
         self._now = now
+        self._warn = warn
         self._sleep = sleep
+        self._last: wire.Json = {}  # the Secret as it was last read or written
         self._told = ""
+        self._failures = 0  # looks in a row
 
     async def run(self) -> None:
         """Look at the Secret forever."""
@@ -85,24 +104,47 @@ class SecretKeeper:
             material = await self._renew()
             self._served.load(material.cert, material.key, material.bundle)
         except (ApiError, Unreachable, WireError, SetupError) as e:
-            if str(e) != self._told:
-                self._told = str(e)
-                log.warning("certificates not renewed secret=%s reason=%s", self._path, e)
+            self._failed(str(e))
             return False
-        self._told = ""
+        self._told, self._failures = "", 0
         return True
 
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        certified = self._served.loaded.is_set()
+        if why != self._told and certified:
+            log.warning("certificates not renewed secret=%s reason=%s", self._path, why)
+        if why != self._told and not certified:
+            log.error("webhook without a certificate secret=%s reason=%s", self._path, why)
+        if self._failures == PATIENCE and not certified:
+            text = f"the webhook has no certificate, so pods are created without it: {why}; {_MEND}"
+            self._warn(self._about, "WebhookWithoutCertificate", text)
+        self._told = why
+
     async def _renew(self) -> Material:
-        secret = await self._client.get(self._path, wire.Json)
+        there, secret = await self._read()
         before = Material(**{field: wire.secret_value(secret, key) for field, key in _KEYS.items()})
         published = self._published(before.bundle)
         after = certificates.renewed(before, self._names, now=self._now(), published=published)
-        if after != before:
-            values: dict[str, bytes] = msgspec.structs.asdict(after)
-            new = {_KEYS[field]: value for field, value in values.items()}
-            await self._client.replace(self._path, wire.with_values(secret, new))
+        values: dict[str, bytes] = msgspec.structs.asdict(after)
+        wanted = wire.with_values(secret, {_KEYS[field]: value for field, value in values.items()})
+        if not there:
+            await self._client.apply(self._path, wanted, field_manager=_OWNER, force=False)
+            log.warning("certificates made again secret=%s", self._path)
+        elif after != before:
+            await self._client.replace(self._path, wanted)
             log.info("certificates renewed secret=%s", self._path)
+        self._last = wanted
         return after
+
+    async def _read(self) -> tuple[bool, wire.Json]:
+        """Whether it is there, and the Secret or what comes in its place."""
+        try:
+            return True, await self._client.get(self._path, wire.Json)
+        except ApiError as e:
+            if e.code != 404:
+                raise
+            return False, wire.secret_again(self._last, self._about.name)
 
 
 class FileKeeper:

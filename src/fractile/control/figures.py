@@ -27,15 +27,18 @@ def figures(
     placement: PlacementFigures | None = None,
     insecure_open: bool = False,
     faults: Mapping[str, int] | None = None,
+    certified: bool | None = None,
     statm: Path = _STATM,
 ) -> ControlPlaneFigures:
-    """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing."""
+    """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing. ``certified``:
+    whether the webhook holds a certificate; None: there is no webhook."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     known = ledger.statistics()
     return ControlPlaneFigures(
         version=__version__,
         ready=ready,
         insecure_open=insecure_open,
+        certified=certified,
         failed_handshakes=HANDSHAKES.total,
         nodes=known.nodes,
         cards=known.cards,

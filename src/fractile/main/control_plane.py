@@ -412,6 +412,7 @@ async def _lead(
                 known=lambda: ready() and all(watch.synced.is_set() for watch in classed),
                 unit=unit,
                 dialects=dialects,
+                warn=events.emit,
                 gate=lambda pod, namespace: ready() and choice.gates(pod, namespace),
             )
             if webhook and webhook.listen
@@ -422,7 +423,15 @@ async def _lead(
             return tally.figures(choice.placing.standing)
 
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        pages = [quotas.metrics(waiting, ready, counted, insecure_open=bool(warning), faults=faults.counts)]
+
+        def certified() -> bool | None:
+            return admission.certified if admission else None
+
+        pages = [
+            quotas.metrics(
+                waiting, ready, counted, insecure_open=bool(warning), faults=faults.counts, certified=certified
+            )
+        ]
         stage.show(application(extender, more=pages, warning=warning), verbs(extender))
         believed = Known(
             ledger=ledger,

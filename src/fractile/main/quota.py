@@ -134,8 +134,9 @@ class Quotas:
         *,
         insecure_open: bool = False,
         faults: Mapping[str, int] | None = None,
+        certified: Callable[[], bool | None] = lambda: None,
     ) -> Route:
-        """``GET /metrics``."""
+        """``GET /metrics``. ``certified``: whether the webhook holds a certificate; None: there is no webhook."""
 
         def make(openmetrics: bool) -> bytes:
             made = page(
@@ -147,6 +148,7 @@ class Quotas:
                     placement=placement(),
                     insecure_open=insecure_open,
                     faults=faults,
+                    certified=certified(),
                 )
             )
             return made.render(openmetrics=openmetrics)

@@ -13,7 +13,7 @@ import msgspec
 from fractile.admission.app import Gate, Settings, Webhook, nobody
 from fractile.admission.capacity import Capacity
 from fractile.admission.configuration import Configuration
-from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
+from fractile.admission.keeper import FileKeeper, SecretKeeper, Served, Warn
 from fractile.admission.node_names import NodeNames
 from fractile.admission.schedulers import Schedulers
 from fractile.admission.validate import Privileged
@@ -21,6 +21,7 @@ from fractile.dialects import table
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import ObjectRef
 from fractile.kube.reflector import Reflector
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
@@ -123,7 +124,8 @@ def _checked(options: WebhookOptions) -> WebhookOptions:
 
 
 class Admission:
-    """The webhook with all that it needs. ``known`` says whether cards and classes of the cluster are all read."""
+    """The webhook with all that it needs. ``known`` says whether cards and classes of the cluster are all read;
+    ``warn`` is told that there is no certificate."""
 
     def __init__(
         self,
@@ -135,6 +137,7 @@ class Admission:
         known: Callable[[], bool],
         unit: MemoryUnit,
         dialects: frozenset[str],
+        warn: Warn,
         gate: Gate = nobody,
     ) -> None:
         self._listening: socket.socket = listening_socket(Options(options.listen, None, None, option="--webhook"))
@@ -153,7 +156,7 @@ class Admission:
         )
         self._served = Served()
         self._configuration = Configuration(client, lambda: self._served.bundle)
-        self._keeper = self._make_keeper(options, client)
+        self._keeper = self._make_keeper(options, client, warn)
         self._writes_bundle = options.cert is None or options.ca is not None
         self._namespaces = Reflector(
             client,
@@ -172,6 +175,11 @@ class Admission:
             self._serve(),
         )
 
+    @property
+    def certified(self) -> bool:
+        """Whether it holds a certificate; without one no connection to it is made."""
+        return self._served.loaded.is_set()
+
     def _namespace(self, namespace: Namespace) -> None:
         self._schedulers.changed(namespace)
         self._node_names.changed(namespace)
@@ -185,16 +193,17 @@ class Admission:
             await self._served.loaded.wait()
             await serve(self._webhook, self._listening, self._served.context)
 
-    def _make_keeper(self, options: WebhookOptions, client: KubeClient) -> SecretKeeper | FileKeeper:
+    def _make_keeper(self, options: WebhookOptions, client: KubeClient, warn: Warn) -> SecretKeeper | FileKeeper:
         if options.cert is not None and options.key is not None:
             return FileKeeper(self._served, cert=options.cert, key=options.key, ca=options.ca)
         return SecretKeeper(
             client,
             self._served,
-            path=paths.secret(NAMESPACE, SECRET),
+            secret=ObjectRef("Secret", NAMESPACE, SECRET, ""),
             names=options.names,
             published=self._configuration.published,
             now=lambda: datetime.now(UTC),
+            warn=warn,
         )
 
 

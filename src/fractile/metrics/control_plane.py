@@ -17,6 +17,9 @@ READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is r
 OPEN = Family(
     "fractile_control_plane_insecure_open", "gauge", "Whether anybody may call the extender, without a certificate.", ()
 )
+CERTIFIED = Family(
+    "fractile_control_plane_webhook_certificate", "gauge", "Whether the webhook of the leader holds a certificate.", ()
+)
 HANDSHAKES = Family(
     "fractile_control_plane_failed_handshakes",
     "counter",
@@ -85,6 +88,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     ready: bool
     insecure_open: bool = False
+    certified: bool | None = None  # None: no webhook is served here
     failed_handshakes: int = 0
     nodes: int
     cards: int
@@ -140,6 +144,8 @@ def _own(made: Page, figures: ControlPlaneFigures) -> None:
     made.always(CONTROL_PLANE, 1, figures.version)
     made.always(READY, int(figures.ready))
     made.always(OPEN, int(figures.insecure_open))
+    if figures.certified is not None:
+        made.always(CERTIFIED, int(figures.certified))
     made.always(HANDSHAKES, figures.failed_handshakes)
     made.always(NODES, figures.nodes)
     made.always(CARDS, figures.cards)

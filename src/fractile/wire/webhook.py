@@ -1,11 +1,12 @@
 """The objects that we change without knowing all of their fields: the Secret of the webhook's certificates, and the
 webhook configurations. They are replaced whole (with the resourceVersion that was read): what we do not know stays.
+The Secret alone is made, too, when it was deleted.
 """
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from fractile.errors import WireError
 
@@ -28,6 +29,20 @@ def with_values(secret: Json, values: Mapping[str, bytes]) -> Json:
     """The same Secret with these data added or replaced."""
     before: Json = secret.get("data") or {}
     return {**secret, "data": {**before, **{key: b64encode(value).decode() for key, value in values.items()}}}
+
+
+def secret_again(before: Json, name: str) -> Json:
+    """A Secret to be applied in place of one that was deleted. ``before``: that one as it was last seen, if it was; its
+    data, labels and annotations come back (helm knows its own objects by these)."""
+    old = _object(before.get("metadata"))
+    kept = {key: old[key] for key in ("labels", "annotations") if old.get(key)}
+    metadata = {"name": name, **kept}
+    data = _object(before.get("data"))
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
+
+
+def _object(value: Any) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def with_bundle(configuration: Json, bundle: bytes) -> Json | None:
