@@ -17,6 +17,12 @@ _Seen = tuple[
 ]  # all that ``attribute`` is worked out from
 
 
+_LOST = Unreadable(
+    "the container's directory was removed from the node while it ran; its share and limit of compute do not hold "
+    "until the pod is deleted and made again"
+)
+
+
 class Look(msgspec.Struct, frozen=True):
     """What one look at files and driver showed. ``readings`` is None without a meter."""
 
@@ -78,6 +84,8 @@ class Eye:
 
     def _counters(self, granted: Granted, *, fresh: bool = False) -> Counters | Unreadable:
         limits = granted.limits
+        if granted.lost:
+            return _LOST
         kind = limits.generation, len(limits.cards)
         known = self._readers.get(granted.token)
         if known is None or known[0] != kind:
