@@ -9,18 +9,12 @@ from fractile.agent.slices import Granted, Slices
 from fractile.nvml.meter import CardReading, Meter
 from fractile.region import directory
 from fractile.region.counters import Counters, CountersReader
-from fractile.region.usage import Unreadable
+from fractile.region.usage import LOST, Unreadable
 
 _Kind = tuple[int, int]  # generation of the region, number of cards
 _Seen = tuple[
     list[CardReading], dict[int, Process], list[Granted], dict[str, tuple[Counters | Unreadable, ...]]
 ]  # all that ``attribute`` is worked out from
-
-
-_LOST = Unreadable(
-    "the container's directory was removed from the node while it ran; its share and limit of compute do not hold "
-    "until the pod is deleted and made again"
-)
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -85,7 +79,7 @@ class Eye:
     def _counters(self, granted: Granted, *, fresh: bool = False) -> Counters | Unreadable:
         limits = granted.limits
         if granted.lost:
-            return _LOST
+            return LOST
         kind = limits.generation, len(limits.cards)
         known = self._readers.get(granted.token)
         if known is None or known[0] != kind:
