@@ -15,7 +15,7 @@ rule: what cannot be made now is tried again, after waits that grow.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import msgspec
 
@@ -33,7 +33,7 @@ from fractile.kube.events import EventRecorder
 from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import Slice
 from fractile.model.request import ContainerRequest
-from fractile.model.units import PodUID
+from fractile.model.units import ContainerName, PodUID
 from fractile.region import directory, shared
 from fractile.region.page import FLAG_LOST, Limits
 from fractile.wire.devices import count_by_card
@@ -117,16 +117,10 @@ class Restorer:
 
     def _bare(self, granted: Mapping[str, Limits]) -> list[_Bare]:
         known = {(limits.pod_uid, limits.container) for limits in granted.values()}
-        return [
-            one
-            for seen in self._pods
-            if not seen.pod.finished
-            for one in self._placed(seen)
-            if (one.limits.pod_uid, one.limits.container) not in known
-        ]
+        return [one for seen in self._pods if not seen.pod.finished for one in self._placed(seen, known)]
 
-    def _placed(self, seen: Seen) -> list[_Bare]:
-        """Its containers that hold a part of a card, as its placement says."""
+    def _placed(self, seen: Seen, known: Container[tuple[PodUID, ContainerName]]) -> list[_Bare]:
+        """Its containers that hold a part of a card, as its placement says, and are not among those known."""
         try:
             placement = placement_of(seen.pod)
         except WireError:
@@ -136,7 +130,8 @@ class Restorer:
         return [
             _Bare(seen, asked, given, limits_of(seen.request, asked, placement, self._stock.catalog))
             for asked in seen.request.containers
-            if not asked.request.shares and (given := placement.slices_for(asked))
+            if (seen.request.uid, asked.container) not in known and not asked.request.shares
+            if (given := placement.slices_for(asked))
         ]
 
     def _agrees(self, one: _Bare, entry: Recorded) -> bool:
