@@ -123,6 +123,11 @@ def stranger(pid: int = 100, *, uid: str = "", container_id: str = "", start: in
     return Finding("no-slice" if places else "not-a-pod", CARD, process, None, 300 * MIB)
 
 
+def unrecorded(uid: str, token: str = "t1") -> Finding:
+    """A process that has a directory of ours in its view, in a pod of which this node knows no page."""
+    return Finding("no-slice", CARD, Process(100, 1, "job", 100, 1, (Place(PodUID(uid), ID),), token), None, 300 * MIB)
+
+
 def placement(node: str, card: str) -> str:
     """The annotation by which a container holds the card."""
     main = {"role": "app", "slices": [{"card": card, "memoryMiB": 1000}]}
@@ -998,3 +1003,55 @@ async def test_the_page_announces_no_eviction_that_the_policy_does_not_have(poli
     async with world(policy) as w:
         await w.seen_twice(over(w.pod("a")))
         assert [o.evicted_in_seconds for o in w.audit.outside] == [None]
+
+
+# ---- the node's record of a container was removed ----
+
+
+@pytest.mark.parametrize(
+    ("node", "card", "token", "told"),
+    [
+        pytest.param("n1", CARD, "t1", [], id="of a pod that holds the card"),
+        pytest.param("n1", CARD, "", [REASON], id="of a container that was given no directory"),
+        pytest.param("n1", "GPU-b", "t1", [REASON], id="of a pod that holds another card"),
+        pytest.param("n2", CARD, "t1", [REASON], id="of a pod that is placed elsewhere"),
+    ],
+)
+async def test_a_process_whose_record_was_removed_is_no_finding(
+    node: str, card: str, token: str, told: list[str]
+) -> None:
+    async with world("evict") as w:
+        pod = w.pod("p", container_id=ID, metadata={"annotations": {ANNOTATION: placement(node, card)}})
+        await w.seen_twice(unrecorded(pod.metadata.uid, token))
+        assert [reason for reason, _, _ in w.told() if reason == REASON] == told
+        assert len(w.audit.outside) == len(told)
+
+
+async def test_a_cgroup_that_a_container_names_after_another_pod_does_not_stand_for_that_pods_placement() -> None:
+    async with world("evict") as w:
+        honest = w.pod("p", metadata={"annotations": {ANNOTATION: placement("n1", CARD)}})
+        sly = w.pod("q", container_id=ID)
+        places = (Place(PodUID(sly.metadata.uid), ID), Place(PodUID(honest.metadata.uid), "cd" * 32))
+        finding = Finding("no-slice", CARD, Process(100, 1, "job", 100, 1, places, "t1"), None, 300 * MIB)
+        await w.seen_twice(finding)
+        assert [pod for reason, pod, _ in w.told() if reason == REASON] == ["q"]
+
+
+async def test_while_the_pods_of_the_node_are_not_known_yet_nobody_is_told_for_a_record_that_is_not_there() -> None:
+    async with world("evict") as w:
+        pod = w.pod("p", container_id=ID)
+        watch = w.pods.follow()
+        await w.seen_twice(unrecorded(pod.metadata.uid))
+        assert w.told() == []
+        watch.synced.set()
+        await w.seen_twice(unrecorded(pod.metadata.uid))
+        assert REASON in [reason for reason, _, _ in w.told()]
+
+
+async def test_where_kubelet_makes_no_cgroups_for_pods_the_container_says_whose_record_was_removed() -> None:
+    async with world("evict") as w:
+        w.pod("p", container_id=ID, metadata={"annotations": {ANNOTATION: placement("n1", CARD)}})
+        await w.seen_twice(unrecorded(""))
+        await w.seen_twice(unrecorded(""))
+        assert w.told() == []
+        assert w.audit.outside == ()

@@ -1,6 +1,7 @@
 """Limits pages, decoded when they are other ones."""
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,28 @@ def test_somebody_elses_change_is_seen_within_a_few_looks(journal: Journal) -> N
         live.update(journal.path(token) / directory.LIMITS, msgspec.structs.replace(limits, pod=f"of-{token}"))
     looks = [journal.granted() for _ in range(LOOKS)]
     assert {token: limits.pod for token, limits in looks[-1].items()} == {"a": "of-a", "b": "of-b"}
+
+
+def test_pages_that_somebody_else_removes_are_lost_and_those_that_the_journal_removes_are_not(journal: Journal) -> None:
+    journal.create("c", "r", IDS)
+    journal.write_limits("c", LIMITS)
+    journal.granted()
+    journal.remove("c")
+    assert sorted(journal.granted()) == ["a", "b"]
+    assert not journal.lost
+    (journal.path("a") / directory.LIMITS).unlink()
+    looks = [journal.granted() for _ in range(LOOKS)]
+    assert sorted(looks[-1]) == ["b"]
+    assert journal.lost
+
+
+def test_a_whole_folder_that_is_removed_is_lost_at_the_next_look(journal: Journal) -> None:
+    journal.granted()
+    shutil.rmtree(journal.root)
+    assert journal.granted() == {}
+    assert journal.lost
+    assert list(journal.grants()) == []
+    assert journal.pages() == set()
 
 
 def test_what_goes_or_was_never_granted_is_not_there_and_no_descriptor_is_left(journal: Journal) -> None:

@@ -231,3 +231,16 @@ async def test_what_is_no_version_ends_no_agent_and_stays(tmp_path: Path) -> Non
     assert note.read_text() == "somebody's"
     shutil.rmtree(new.folder.parent)
     await sweep.round()
+
+
+@pytest.mark.parametrize("harm", ["remove", "cut"])
+def test_a_version_of_which_a_part_was_removed_is_made_again(tmp_path: Path, harm: str) -> None:
+    version = install(source(tmp_path / "from"), tmp_path / "state")
+    part = version.folder / "libfractile.so"
+    before = part.read_bytes()
+    part.unlink()
+    if harm == "cut":
+        part.touch()
+    assert install(source(tmp_path / "from"), tmp_path / "state") == version
+    assert part.read_bytes() == before
+    assert all(path.exists() for path in version.files)

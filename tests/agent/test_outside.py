@@ -13,7 +13,7 @@ from fractile.agent.slices import Granted
 from fractile.model.units import CardUUID, ContainerName, PodUID
 from fractile.nvml.meter import CardReading, GpuProcess
 from fractile.region.counters import Account, CardCount, Counters, Member
-from fractile.region.page import FLAG_OFF, CardLimits, Limits
+from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
 from fractile.region.usage import Unreadable
 
 MIB = 2**20
@@ -104,6 +104,13 @@ def test_a_region_that_cannot_be_read_knows_nobody() -> None:
     p = process()
     looks = {"t1": (Unreadable("it is no plain file"),)}
     assert [f.kind for f in found([reading(GpuProcess(p.pid, 1))], [p], [granted()], looks)] == ["not-in-ledger"]
+
+
+def test_of_a_container_whose_directory_was_lost_only_the_quota_is_compared() -> None:
+    lost = granted(flags=FLAG_LOST)
+    assert one(QUOTA, 0, g=lost, member=False) == []
+    (finding,) = one(QUOTA + 65 * MIB, 0, g=lost, member=False)
+    assert (finding.kind, finding.beyond, finding.granted) == ("over-quota", 0, lost)
 
 
 @pytest.mark.parametrize(

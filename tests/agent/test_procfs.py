@@ -67,6 +67,15 @@ def test_a_process_without_the_mount_has_no_token_and_the_last_mount_counts(tmp_
     assert [p.token for p in ProcFs(tmp_path).look([1, 2]).values()] == ["", ""]
 
 
+def test_a_directory_that_the_node_has_removed_keeps_its_name_and_says_so(tmp_path: Path) -> None:
+    gone = MOUNTINFO.replace(TOKEN, f"{TOKEN}//deleted")
+    fake(tmp_path, 1)
+    fake(tmp_path, 2, mountinfo=gone)
+    fake(tmp_path, 3, mountinfo=gone + "9 1 0:60 / /etc/fractile rw - tmpfs tmpfs rw\n")
+    found = ProcFs(tmp_path).look([1, 2, 3])
+    assert [(p.token, p.deleted) for p in found.values()] == [(TOKEN, False), (TOKEN, True), ("", False)]
+
+
 # At these Python ends lines, too; the kernel escapes newlines alone.
 ENDS = ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"]
 

@@ -118,23 +118,24 @@ class World:
         return file.with_suffix(".new").rename(file)
 
     def start_agent(self, installed: Version | None = None) -> None:
-        file = self.write_cards()
-        self.agent = asyncio.create_task(
-            agent_program.run(
-                SimulatedDriver(file),
-                node=NODE,
-                kubeconfig=self.server.write_kubeconfig(self.root / "kubeconfig"),
-                unit=self.unit,
-                plugins=self.kubelet.plugin_directory,
-                pod_resources=self.kubelet.pod_resources_socket,
-                state=self.root / "state",
-                installed=installed,
-                rules=self.rules,
-                look=0.1,
-                others=self.others,
-                traces=self.traces,
-            )
-        )
+        self.agent = asyncio.create_task(self._agent(self.write_cards(), installed))
+
+    async def _agent(self, cards: Path, installed: Version | None) -> None:
+        while await agent_program.run(
+            SimulatedDriver(cards),
+            node=NODE,
+            kubeconfig=self.server.write_kubeconfig(self.root / "kubeconfig"),
+            unit=self.unit,
+            plugins=self.kubelet.plugin_directory,
+            pod_resources=self.kubelet.pod_resources_socket,
+            state=self.root / "state",
+            installed=installed,
+            rules=self.rules,
+            look=0.1,
+            others=self.others,
+            traces=self.traces,
+        ):
+            pass
 
     async def stop_agent(self) -> None:
         if self.agent is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from fractile.main.cli import main
 from fractile.region import directory
-from fractile.region.page import FLAG_OFF
+from fractile.region.page import FLAG_LOST, FLAG_OFF
 from fractile.wire import slice_use
 from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
 from tests.region.examples import FIRST, LIMITS, SECOND
@@ -132,6 +132,14 @@ def test_an_empty_region_is_said_to_be_one_that_may_be_mounted_elsewhere(token: 
     assert code == 0
     assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in a" in out
     assert out.endswith(f"look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
+
+
+def test_a_directory_that_the_running_container_does_not_see_is_told(token: Path, run: Run) -> None:
+    directory.put(token, msgspec.structs.replace(LIMITS, flags=FLAG_LOST))
+    code, out, _ = run(token)
+    assert code == 0
+    assert "the container's directory was removed from the node while it ran" in out
+    assert json.loads(run(token, "-o", "json")[1])["cards"][0]["usedBytes"] is None
 
 
 def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:

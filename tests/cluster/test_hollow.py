@@ -33,14 +33,14 @@ class Hollow:
     server: FakeApiServer
     root: Path
     client: KubeClient
-    tasks: list[asyncio.Task[None]]
+    tasks: list[asyncio.Task[Any]]
 
     def start_node(self) -> asyncio.Task[None]:
         node = HollowNode(self.client, node=NODE, root=self.root, rng=random.Random(3), timing=QUICK)
         self.tasks.append(asyncio.create_task(node.run()))
         return self.tasks[-1]
 
-    def start_agent(self) -> asyncio.Task[None]:
+    def start_agent(self) -> asyncio.Task[Any]:
         file = self.root / "cards.json"
         cards = [{"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory} for c in CARDS]
         file.write_bytes(msgspec.json.encode(cards))

@@ -154,6 +154,13 @@ static bool sees_its_directory(void)
     return stat(path, &st) == 0 && st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode;
 }
 
+/* The node's administrator has removed it, and what is mounted here takes no socket any more. */
+static bool directory_is_removed(void)
+{
+    struct stat st;
+    return stat(fr_shared.directory, &st) == 0 && st.st_nlink == 0;
+}
+
 /* Programs may have a connect() of their own (LD_PRELOAD): the kernel is asked. */
 static int open_socket(void) { return (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 static bool connects(int fd, const struct sockaddr_un *name) { return syscall(SYS_connect, fd, name, sizeof *name) == 0; }
@@ -176,7 +183,7 @@ static enum found connect_to_arbiter(struct client *me)
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
     bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR;
-    if (none && !fr_arbiter_lives() && sees_its_directory()) { /* it is no doing of the program's */
+    if (none && !fr_arbiter_lives() && (sees_its_directory() || directory_is_removed())) { /* it is no doing of the program's */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }

@@ -17,6 +17,8 @@ from pathlib import Path
 from fractile.errors import SetupError
 from fractile.kube.pacing import Sleep
 
+LOCK = "agent.lock"  # in the state directory
+
 _LOOK = 0.1  # seconds
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def alone(state: Path, *, sleep: Sleep = asyncio.sleep) -> AsyncGenerator[None]:
     """Entered when no other agent works on ``state``, however long that takes."""
-    path = state / "agent.lock"
+    path = state / LOCK
     descriptor = _opened(path)
     try:
         told = False

@@ -170,6 +170,7 @@ class Audit:
     def observe(self, findings: Sequence[Finding]) -> None:
         """Compare with the look before."""
         now = self._clock()
+        findings = [finding for finding in findings if not self._unrecorded(finding)]
         for streak in self._streaks.look(findings, since=self._now(), now=now):
             if streak.owner is not None and not streak.stays:
                 self._lasting.ended(streak.owner, streak.finding, streak.begun, now)
@@ -184,6 +185,14 @@ class Audit:
             self._look(self._cases.get(key) or self._begin(key, finding), finding)
         self._lasting.forget(now)
         self.overdue.forget()
+
+    def _unrecorded(self, finding: Finding) -> bool:
+        """Whether the process has a directory of ours and its pod a part of the card: somebody has removed the node's
+        record of that, which is no doing of the pod's, and is made again (``restore``)."""
+        process = finding.process
+        if finding.kind != "no-slice" or process is None or not process.token:
+            return False
+        return self._owners.holds(process.places, finding.card)
 
     def _begin(self, key: tuple[str, ...], finding: Finding) -> _Case:
         """A case, which begins with the first look at the pod's processes on the card."""
@@ -250,6 +259,8 @@ class Audit:
         finding = case.finding
         if case.owner is None and finding.process is not None and finding.process.places:
             owner = await self._owners.of(finding.process.places)
+            if self._unrecorded(finding):  # known now that the owner is; the next look leaves it out
+                return
             if owner is not None and _container_to_come(owner, finding) and self._clock() < case.begun + _STARTING:
                 return  # asked again: whether that container was given the library depends on which one it is
             finding = case.finding = _placed(finding, owner)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fractile.agent.cgroup import Place, places
-from fractile.agent.procfs import ProcFs
+from fractile.agent.procfs import Process, ProcFs
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -75,9 +75,17 @@ class CgroupTree:
         found = [self._root / name for name in _CONTROLLERS if (self._root / name / "cgroup.procs").exists()]
         yield from found or [self._root]
 
+    def viewer(self, pod_uid: str, *, token: str) -> Process | None:
+        """A process of the container, with the token directory in its view."""
+        found = self.find(pod_uid, token=token)
+        return None if found is None else self._viewer(self.pids(found), token)
+
     def _shows(self, pids: Sequence[int] | None, token: str) -> bool:
-        some = (pids or ())[:_ASKED]
-        return any(process.token == token for process in self._processes.look(some).values())
+        return self._viewer(pids, token) is not None
+
+    def _viewer(self, pids: Sequence[int] | None, token: str) -> Process | None:
+        some = self._processes.look((pids or ())[:_ASKED]).values()
+        return next((process for process in some if process.token == token), None)
 
 
 def _container(cgroup: Path) -> str:

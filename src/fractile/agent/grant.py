@@ -10,7 +10,7 @@ from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.journal import Journal
 from fractile.agent.owner import Denied, Owned
 from fractile.model.placement import Placement, Slice
-from fractile.model.request import ContainerRequest, Request
+from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import CardUUID, Percent
 from fractile.region.page import CardLimits, Limits
 
@@ -54,15 +54,7 @@ class Granter:
                     f"{SEATS} containers of this node hold a part of a card, and the arbiter has no more seats; "
                     "the container starts when another one has ended"
                 )
-            limits = Limits(
-                pod_uid=owned.uid,
-                namespace=owned.request.namespace,
-                pod=owned.request.name,
-                container=container.container,
-                cards=card_limits(placement.slices_for(container), container.request, self._stock.catalog),
-                priority=container.request.priority,
-                flags=flags,
-            )
+            limits = limits_of(owned.request, container, placement, self._stock.catalog, flags=flags)
             for token in tokens:
                 self._journal.change(token, partial(_granted, limits))
         return None
@@ -102,6 +94,21 @@ def _granted(limits: Limits, present: Limits | None) -> Limits:
         for c in limits.cards
     )
     return msgspec.structs.replace(limits, cards=tuple(cards))
+
+
+def limits_of(
+    pod: PodRequest, container: ContainerRequest, placement: Placement, catalog: Catalog, *, flags: int = 0
+) -> Limits:
+    """What the placement gives to a container of the pod."""
+    return Limits(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=container.container,
+        cards=card_limits(placement.slices_for(container), container.request, catalog),
+        priority=container.request.priority,
+        flags=flags,
+    )
 
 
 def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -> tuple[CardLimits, ...]:

@@ -31,6 +31,7 @@ from fractile.wire.devices import to_ranges
 
 _HEADER = "fractile-ids=1"
 _IDS = "ids"
+_NEW_IDS = ".ids.new"
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +85,24 @@ class Journal:
             shared_directory.prepare(staging)
             if vcuda_folder.wanted(resource):
                 vcuda_folder.prepare(staging)
-            _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
+            _write(staging / _IDS, _ids(resource, ids))
             self._put_in_place(staging, token)
         except OSError:
             _remove_leftover(staging)  # a full disk must not fill up with what did not fit
             raise
+
+    def refill(self, token: str, resource: str, ids: frozenset[str]) -> None:
+        """The same where the directory, or a part of it, may be there: what is there stays, for a container sees it."""
+        here = self.path(token)
+        if not here.is_dir():
+            self.create(token, resource, ids)
+            return
+        shared_directory.prepare(here)
+        if vcuda_folder.wanted(resource):
+            vcuda_folder.prepare(here)
+        if not self.exists(token):
+            _write(here / _NEW_IDS, _ids(resource, ids))
+            (here / _NEW_IDS).rename(here / _IDS)
 
     def _put_in_place(self, staging: Path, token: str) -> None:
         try:
@@ -134,14 +148,17 @@ class Journal:
 
     def granted(self) -> dict[str, Limits]:
         """The limits of all tokens that have some; the same objects as long as they are the same."""
-        present = [name for name in os.listdir(self._root) if not name.startswith(".")]
         with self._writing:
-            return self._known.look(present)
+            return self._known.look(self._tokens())
+
+    @property
+    def lost(self) -> bool:
+        """Whether a page that was in force is gone, and nobody here has removed it."""
+        return bool(self._known.lost)
 
     def pages(self) -> set[str]:
         """The tokens that have a limits page, whatever it says."""
-        names = (name for name in os.listdir(self._root) if not name.startswith("."))
-        return {name for name in names if (self.path(name) / shared_directory.LIMITS).is_file()}
+        return {name for name in self._tokens() if (self.path(name) / shared_directory.LIMITS).is_file()}
 
     def limits(self, token: str) -> Limits | None:
         """What was granted to the token; None when nothing was yet, or the page makes no sense."""
@@ -155,10 +172,17 @@ class Journal:
 
     def grants(self) -> Iterator[Grant]:
         """All directories that can be read."""
-        for directory in sorted(self._root.iterdir()):
-            grant = None if directory.name.startswith(".") else _grant(directory)
+        for name in sorted(self._tokens()):
+            grant = _grant(self.path(name))
             if grant is not None:
                 yield grant
+
+    def _tokens(self) -> list[str]:
+        """None where the folder itself was removed, which is for others to mend (``ground``)."""
+        try:
+            return [name for name in os.listdir(self._root) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
 
     def find(self, resource: str, ids: frozenset[str]) -> list[Grant]:
         """The grants of exactly these ids, the newest last."""
@@ -172,13 +196,18 @@ class Journal:
     def remove(self, token: str) -> None:
         """Take the directory away. A container that still has it mounted keeps an empty directory."""
         doomed = self._root / f".{token}"
-        self.path(token).rename(doomed)
+        with self._writing:  # else its page would count as lost
+            self.path(token).rename(doomed)
+            self._known.forget(token)
         shared_directory.release(doomed)
         remove_tree(doomed)
         self._told.discard(token)
         with self._writing:
-            self._known.forget(token)
             self.generation += 1
+
+
+def _ids(resource: str, ids: frozenset[str]) -> str:
+    return f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n"
 
 
 def _remove_leftover(folder: Path) -> None:

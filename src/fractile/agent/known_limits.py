@@ -1,7 +1,8 @@
 """The limits pages of this node as last decoded, so that looking at all of them costs next to nothing.
 
 Only the journal changes a page, and says so. Should somebody else do it, that is noticed within a few looks, by the
-number that moves with every change. Failure rule: a page that makes no sense is none.
+number that moves with every change. A page that is gone although nobody has forgotten it was lost: somebody removes
+the node's files. Failure rule: a page that makes no sense is none.
 """
 
 import zlib
@@ -31,12 +32,15 @@ class KnownLimits:
         self._file = file
         self._pages: dict[str, _Page] = {}
         self._looks = 0
+        self.lost: set[str] = set()  # tokens whose pages went without a word
 
     def look(self, tokens: Iterable[str]) -> dict[str, Limits]:
         """Of these tokens, the limits of all that have some."""
         self._looks += 1
         present = set(tokens)
         for token in [t for t, page in self._pages.items() if t not in present or self._moved(page)]:
+            if self._pages[token].version.removed:
+                self.lost.add(token)
             self.forget(token)
         for token in present - self._pages.keys():
             self._learn(token)
@@ -49,7 +53,7 @@ class KnownLimits:
             page.version.close()
 
     def _moved(self, page: _Page) -> bool:
-        return (self._looks + page.turn) % LOOKS == 0 and page.version.read() != page.seen
+        return (self._looks + page.turn) % LOOKS == 0 and (page.version.removed or page.version.read() != page.seen)
 
     def _learn(self, token: str) -> None:
         try:

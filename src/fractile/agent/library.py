@@ -61,6 +61,11 @@ class Version(msgspec.Struct, frozen=True):
     def arbiter(self) -> Path:
         return self.folder / ARBITER
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is needed as long as the version is in use."""
+        return tuple(self.folder / name for name in (LIBRARY, PRELOAD, ARBITER))
+
     def mounts(self) -> list[dp.Mount]:
         """What a container mounts, beside its token directory."""
         found = [_mount(INSIDE, self.folder / LIBRARY), _mount(PRELOADED, self.folder / PRELOAD)]
@@ -86,6 +91,8 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Vers
     content = {name: path.read_bytes() for name, path in parts.items()} | {PRELOAD: f"{INSIDE}\n".encode()}
     root = state / "lib"
     folder = root / _digest(content)
+    if folder.is_dir() and not _is_whole(folder, content):
+        _remove(folder)
     if not folder.is_dir():
         _write(root, folder, content)
     if simulated is not None:
@@ -182,6 +189,14 @@ def _find(source: Path, name: str) -> Path | None:
     """In a folder as it is installed, or as the repository's build leaves it."""
     built = {LIBRARY: f"interposer/{LIBRARY}", ARBITER: f"arbiter/{ARBITER}"}
     return next((p for p in (source / name, source / built.get(name, name)) if p.is_file()), None)
+
+
+def _is_whole(folder: Path, content: dict[str, bytes]) -> bool:
+    """Whether nobody has removed or cut short a part of it."""
+    try:
+        return all((folder / name).stat().st_size == len(data) for name, data in content.items())
+    except OSError:
+        return False
 
 
 def _digest(content: dict[str, bytes]) -> str:

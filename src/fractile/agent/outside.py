@@ -83,7 +83,8 @@ def attribute(
 ) -> Attributed:
     """Every process on every card. One that the kernel no longer knows has ended, and is nobody's.
 
-    ``enforced`` False: no library is in the containers of this node, so nothing accounts and only quotas are compared.
+    ``enforced`` False: no library is in the containers of this node, so nothing accounts and only quotas are compared;
+    the same goes for containers that hold a directory which the node has lost.
     """
     by_token = {g.token: g for g in granted}
     pods = {(g.limits.pod_uid, c.uuid) for g in granted for c in g.limits.cards}
@@ -139,6 +140,7 @@ def _compare(
         return []  # trusted: nothing is accounted for
     index = _index(granted, card)
     assert index is not None
+    enforced = enforced and not granted.lost  # its own ledger is out of reach
     counted = [look for look in looks if isinstance(look, Counters)]
     missing = [p for p in present if not any(knows(look, p.process) for look in counted)]
     if missing and enforced:

@@ -15,12 +15,13 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from fractile.agent.cgroup import Place
-from fractile.agent.pods import NodePods
+from fractile.agent.pods import NodePods, placement_of
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock
-from fractile.model.units import PodUID
+from fractile.model.placement import charges
+from fractile.model.units import CardUUID, PodUID
 from fractile.wire.objects import KubeStruct, ObjectMeta
 
 _LIST = 3.0  # seconds
@@ -89,6 +90,23 @@ class Owners:
     def outermost(self, places: Sequence[Place]) -> PodUID:
         """The pod of this node's kubelet in which the process is; "" for none."""
         return next((p.pod_uid for p in places if p.pod_uid and p.pod_uid not in self._around), PodUID(""))
+
+    def holds(self, places: Sequence[Place], card: CardUUID) -> bool:
+        """Whether the process's pod was given a part of the card, as its placement says; True also while the pods of
+        the node are not known yet."""
+        if not self._pods.complete:
+            return True
+        uid = self.outermost(places)
+        if not uid and (owner := self._known(places)) is not None:  # of kubelets that make no cgroups for pods
+            uid = PodUID(owner.uid)
+        seen = self._pods.by_uid(uid)
+        try:
+            placement = placement_of(seen.pod) if seen is not None else None
+        except WireError:
+            return False
+        if placement is None or placement.node != self._pods.node:
+            return False
+        return any(charge.card == card for charge in charges(placement))
 
     def containers(self, uid: str) -> frozenset[str]:
         """The ids of the pod's containers that are known."""

@@ -20,11 +20,13 @@ from fractile.region import directory
 _START_TIME = 19  # of /proc/<pid>/stat, counted after the command's closing bracket (proc(5): field 22)
 _MOST = 512  # descriptors of processes
 _MOUNT_ROOT, _MOUNT_POINT = 3, 4  # of /proc/<pid>/mountinfo
+_DELETED = "//deleted"  # so the kernel ends the name of a directory that was removed; no path has two slashes
 
 
 class Process(msgspec.Struct, frozen=True):
     """``start_time`` in clock ticks since boot; ``inner_pid`` as it sees itself, in pid namespace ``pid_namespace`` (an
-    inode); ``token``: the name of the directory that it sees at /etc/fractile, "" when it sees none."""
+    inode); ``token``: the name of the directory that it sees at /etc/fractile, "" when it sees none. ``deleted``: that
+    directory was removed on the node, and takes no file any more."""
 
     pid: int
     start_time: int
@@ -33,6 +35,7 @@ class Process(msgspec.Struct, frozen=True):
     pid_namespace: int
     places: tuple[Place, ...]
     token: str
+    deleted: bool = False
 
 
 class ProcFs:
@@ -73,6 +76,7 @@ class ProcFs:
         if known is not None and known.start_time == start_time and known.token:
             return known
         folder = self._root / str(pid)
+        token, deleted = _token(_text(folder / "mountinfo"))
         return Process(
             pid=pid,
             start_time=start_time,
@@ -80,7 +84,8 @@ class ProcFs:
             inner_pid=_inner_pid(_text(folder / "status"), pid),
             pid_namespace=_inode(folder / "ns" / "pid"),
             places=places(_text(folder / "cgroup")),
-            token=_token(_text(folder / "mountinfo")),
+            token=token,
+            deleted=deleted,
         )
 
 
@@ -158,14 +163,15 @@ def _inner_pid(status: str, pid: int) -> int:
     return pid
 
 
-def _token(mountinfo: str) -> str:
-    """The name of the directory whose mount at /etc/fractile is the last, which hides those before it."""
-    token = ""
+def _token(mountinfo: str) -> tuple[str, bool]:
+    """The name of the directory whose mount at /etc/fractile is the last, which hides those before it, and whether it
+    was removed on the node meanwhile."""
+    root = ""
     for line in kernel_text.lines(mountinfo):
         parts = line.split(" ", _MOUNT_POINT + 1)
         if len(parts) > _MOUNT_POINT and parts[_MOUNT_POINT] == directory.MOUNT:
-            token = parts[_MOUNT_ROOT].rpartition("/")[2]
-    return token
+            root = parts[_MOUNT_ROOT]
+    return root.removesuffix(_DELETED).rpartition("/")[2], root.endswith(_DELETED)
 
 
 def _inode(path: Path) -> int:

@@ -11,7 +11,7 @@ from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.model.request import Role
 from fractile.model.units import ContainerName, PodUID
-from fractile.region.page import Limits
+from fractile.region.page import FLAG_LOST, Limits
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -22,6 +22,11 @@ class Granted(msgspec.Struct, frozen=True):
     since: float
     limits: Limits
     role: Role | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the container holds a directory that is not this one any more (``restore``)."""
+        return bool(self.limits.flags & FLAG_LOST)
 
 
 class Slices:

@@ -7,8 +7,8 @@ import click
 from fractile.cli import limits_text
 from fractile.errors import SetupError
 from fractile.region import directory
-from fractile.region.page import FLAG_OFF, CardLimits, Limits
-from fractile.region.usage import CardUsage, Process, Unreadable, Usage, usage
+from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
+from fractile.region.usage import LOST, CardUsage, Process, Unreadable, Usage, usage
 from fractile.wire import slice_use
 from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
 
@@ -30,8 +30,10 @@ def command(folder: Path, output: str) -> None:
     default is /etc/fractile.
     """
     limits = _limits(folder)
-    found = usage(folder / directory.REGION, cards=len(limits.cards), generation=limits.generation)
-    use = report(limits, found, region=folder / directory.REGION)
+    region = folder / directory.REGION
+    lost = limits.flags & FLAG_LOST
+    found = LOST if lost else usage(region, cards=len(limits.cards), generation=limits.generation)
+    use = report(limits, found, region=region)
     click.echo(slice_use.encode(use) if output == "json" else limits_text.table(use), nl=output == "json")
 
 

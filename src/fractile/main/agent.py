@@ -17,7 +17,7 @@ from typing import Literal
 import click
 
 from fractile.agent.allocate import Allocator
-from fractile.agent.alone import alone
+from fractile.agent.alone import LOCK, alone
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.arrivals import arriving
 from fractile.agent.assigned import Assigned
@@ -31,6 +31,7 @@ from fractile.agent.culprits import Culprits, pod_of
 from fractile.agent.departed import Departed
 from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
+from fractile.agent.ground import Ground
 from fractile.agent.health import INTERVAL, Health
 from fractile.agent.health_events import HealthEvents
 from fractile.agent.http import Address, HttpServer
@@ -45,6 +46,7 @@ from fractile.agent.prestart import PreStart
 from fractile.agent.publish_file import DeviceFile
 from fractile.agent.publish_holders import NodeHolders
 from fractile.agent.register import Registrar
+from fractile.agent.restore import Restorer
 from fractile.agent.rivals import Rivals
 from fractile.agent.runtime import RuntimeCheck
 from fractile.agent.runtime_class import RuntimeClasses
@@ -224,42 +226,44 @@ def command(
     _allow_descriptors()
     _check_directory(device_plugin_dir)
     pair = pair_of(metrics_tls_cert, metrics_tls_key)
-    installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
     driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver(context=MiB(context_memory))
     meter = NvmlMeter(driver.session) if isinstance(driver, NvmlDriver) else None
+    begin_again = True
     try:
-        asyncio.run(
-            run(
-                driver,
-                node=NodeName(node_name),
-                kubeconfig=kubeconfig,
-                unit=MemoryUnit[memory_unit],
-                plugins=device_plugin_dir.absolute(),
-                pod_resources=pod_resources_socket.absolute(),
-                state=state_dir.absolute(),
-                shared_files=shared_files,
-                installed=installed,
-                slots=slots,
-                dialects=dialects,
-                rules=health_rules(
-                    ignore_xids=ignore_xids,
-                    sick_xids=sick_xids,
-                    passing_minutes=passing_minutes,
-                    reset_minutes=reset_minutes,
-                    cooling_minutes=cooling_minutes,
-                ),
-                usage=UsageOptions(
-                    metrics_address, outside_ledger, meter, installed is not None, pair, outside_ledger_grace
-                ),
-                virtual_manager=virtual_manager,
-                label_refresh=label_refresh,
-                devices=devices,
-                host=host_root,
-                runtime_handlers=[word for word in runtime_handlers.split(",") if word],
-                kernel_log=kernel_log,
-                traces=traces,
+        while begin_again:
+            installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
+            begin_again = asyncio.run(
+                run(
+                    driver,
+                    node=NodeName(node_name),
+                    kubeconfig=kubeconfig,
+                    unit=MemoryUnit[memory_unit],
+                    plugins=device_plugin_dir.absolute(),
+                    pod_resources=pod_resources_socket.absolute(),
+                    state=state_dir.absolute(),
+                    shared_files=shared_files,
+                    installed=installed,
+                    slots=slots,
+                    dialects=dialects,
+                    rules=health_rules(
+                        ignore_xids=ignore_xids,
+                        sick_xids=sick_xids,
+                        passing_minutes=passing_minutes,
+                        reset_minutes=reset_minutes,
+                        cooling_minutes=cooling_minutes,
+                    ),
+                    usage=UsageOptions(
+                        metrics_address, outside_ledger, meter, installed is not None, pair, outside_ledger_grace
+                    ),
+                    virtual_manager=virtual_manager,
+                    label_refresh=label_refresh,
+                    devices=devices,
+                    host=host_root,
+                    runtime_handlers=[word for word in runtime_handlers.split(",") if word],
+                    kernel_log=kernel_log,
+                    traces=traces,
+                )
             )
-        )
     finally:
         if traces is not None:
             traces.close()
@@ -290,8 +294,9 @@ async def run(
     runtime_handlers: Sequence[str] = (),
     kernel_log: Path | None = None,
     traces: Tracing | None = None,
-) -> None:
-    """Build the objects, connect them, run until a signal comes."""
+) -> bool:
+    """Build the objects, connect them, run until a signal comes. True: begin again, since what this node keeps in
+    ``state`` was removed."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "files"))
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
@@ -361,6 +366,7 @@ async def run(
             Known(stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""),
             state,
         )
+        ground = Ground(state, journal, [state / LOCK, *(installed.files if installed is not None else ())])
         await kubelet.record()  # what is in use is registered first
         async with asyncio.TaskGroup() as tasks:
             loops = [
@@ -383,6 +389,7 @@ async def run(
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal, in_use=departed.tokens).run(),
                     departed.run(),
+                    Restorer(kubelet, pods, journal, stock, events, restored=enforcer.granted).run(),
                     enforcer.run(),
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
@@ -407,11 +414,14 @@ async def run(
                     ),
                 )
             ]
-            await told_to_stop()
+            told, lost = tasks.create_task(told_to_stop()), tasks.create_task(ground.lost())
+            await asyncio.wait({told, lost}, return_when=asyncio.FIRST_COMPLETED)
             await availability.withdraw()
-            for loop in loops:
+            begin_again = not told.done()
+            for loop in (*loops, told, lost):
                 loop.cancel()
             culprits.close()
+        return begin_again
 
 
 def _library(source: Path | None, state: Path, simulated: Path | None) -> Version | None:

@@ -54,6 +54,7 @@ MAX_SLOTS: Final = 1024
 MAX_OBJECTS: Final = 1024
 UNIT_BYTES: Final = 512
 FLAG_ISOLATION_OFF: Final = 1
+FLAG_DIRECTORY_LOST: Final = 2
 LIMITS_CARD: Final = Layout(
     168,
     {

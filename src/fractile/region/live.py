@@ -48,6 +48,11 @@ class Version:
     def read(self) -> int:
         return _sequence(os.pread(self._descriptor, _AFTER, 0))
 
+    @property
+    def removed(self) -> bool:
+        """Whether the file has no name any more."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
     def close(self) -> None:
         os.close(self._descriptor)
 

@@ -16,6 +16,7 @@ from fractile.region import layout
 from fractile.region.layout import LIMITS, LIMITS_CARD, Layout
 
 FLAG_OFF = layout.FLAG_ISOLATION_OFF
+FLAG_LOST = layout.FLAG_DIRECTORY_LOST
 MAX_CARDS = layout.MAX_CARDS
 SIZE = LIMITS.size
 FIRST_VERSION = b"fractile-limits="  # how the text file of the first release began

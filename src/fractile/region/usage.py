@@ -62,6 +62,12 @@ class Unreadable(msgspec.Struct, frozen=True):
         return self.reason == shared.EMPTY
 
 
+LOST = Unreadable(
+    "the container's directory was removed from the node while it ran; its share and limit of compute do not hold "
+    "until the pod is deleted and made again"
+)
+
+
 def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
     """What the region says; ``generation`` is that of the limits page beside it."""
     found = shared.read(path, cards=cards)

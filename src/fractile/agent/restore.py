@@ -1,0 +1,194 @@
+"""Makes the directories of running containers again, where somebody has removed them from ``--state-dir``.
+
+    kept   the directory is there, its files are not: a region that is mounted in it cannot be removed. The container
+           sees what is written into it, so its limits are whole again
+    lost   the directory is gone. The container holds the removed one, which takes no file any more. Its processes keep
+           their memory limit, by the page and the region that they have mapped; no arbiter reaches them. A program that
+           starts there finds no page, so it gets no card
+
+Both get a page from the pod's placement, so that this node knows whose they are. The page of a lost one says so
+(``FLAG_LOST``) until PreStart writes it again: the container is started again then, and sees it. Level-triggered: each
+round looks for placed containers that run and have no page. That one runs, and what it sees, the kernel says. Failure
+rule: what cannot be made now is tried again, after waits that grow.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Container, Mapping
+
+import msgspec
+
+from fractile.agent.books import Kubelet, mounted
+from fractile.agent.catalog import Stock
+from fractile.agent.cgroup_tree import CgroupTree
+from fractile.agent.grant import limits_of
+from fractile.agent.journal import Journal
+from fractile.agent.pods import NodePods, Seen, placement_of
+from fractile.agent.procfs import Process
+from fractile.agent.worth import same
+from fractile.dialects import table
+from fractile.errors import WireError
+from fractile.kube.events import EventRecorder
+from fractile.kube.pacing import Clock, Sleep
+from fractile.model.placement import Slice
+from fractile.model.request import ContainerRequest
+from fractile.model.units import ContainerName, PodUID
+from fractile.region import directory, shared
+from fractile.region.page import FLAG_LOST, Limits
+from fractile.wire.devices import count_by_card
+from fractile.wire.kubelet_checkpoint import Recorded
+
+REASON = "GPUDirectoryLost"
+
+_ROUND = 2.0  # seconds
+_LONGEST = 60.0  # between two looks at one container: one that waits for its image has no page either
+
+log = logging.getLogger(__name__)
+
+_Key = tuple[PodUID, str, str]  # pod, container, resource
+
+
+class _Bare(msgspec.Struct, frozen=True):
+    """A container that was placed here and has no page."""
+
+    seen: Seen
+    asked: ContainerRequest
+    given: tuple[Slice, ...]
+    limits: Limits
+
+    @property
+    def key(self) -> _Key:
+        return self.limits.pod_uid, self.asked.container, self.asked.resource
+
+
+class Restorer:
+    """``restored`` is called when pages were written. ``viewer``: a process of the pod that has the token's directory
+    in its view, read now."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        pods: NodePods,
+        journal: Journal,
+        stock: Stock,
+        events: EventRecorder,
+        *,
+        restored: Callable[[], None] = lambda: None,
+        viewer: Callable[[PodUID, str], Process | None] | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._journal = journal
+        self._stock = stock
+        self._events = events
+        self._restored = restored
+        self._viewer = viewer or viewer_now
+        self._clock = clock
+        self._sleep = sleep
+        self._next: dict[_Key, tuple[float, float]] = {}  # when it is looked at again, and how long it waits then
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            try:
+                if await self._pods.synced(_ROUND):
+                    await self.round()
+            except OSError as e:
+                log.warning("directories not restored reason=%s", e)
+            await self._sleep(_ROUND)
+
+    async def round(self) -> None:
+        """One look at all that are due."""
+        bare = self._bare(await asyncio.to_thread(self._journal.granted))
+        self._next = {one.key: self._next.get(one.key, (0.0, _ROUND)) for one in bare}
+        due = [one for one in bare if self._clock() >= self._next[one.key][0]]
+        if not due:
+            return
+        recorded = (await self._kubelet.record()).recorded or ()
+        for one in due:
+            wait = self._next[one.key][1]
+            self._next[one.key] = self._clock() + wait, min(2 * wait, _LONGEST)
+            entry = next((e for e in recorded if (e.uid, e.container, e.resource) == one.key), None)
+            if entry is not None:
+                await self._restore(one, entry)
+
+    def _bare(self, granted: Mapping[str, Limits]) -> list[_Bare]:
+        known = {(limits.pod_uid, limits.container) for limits in granted.values()}
+        return [one for seen in self._pods if not seen.pod.finished for one in self._placed(seen, known)]
+
+    def _placed(self, seen: Seen, known: Container[tuple[PodUID, ContainerName]]) -> list[_Bare]:
+        """Its containers that hold a part of a card, as its placement says, and are not among those known."""
+        try:
+            placement = placement_of(seen.pod)
+        except WireError:
+            return []
+        if placement is None or seen.request is None or placement.node != self._pods.node:
+            return []
+        return [
+            _Bare(seen, asked, given, limits_of(seen.request, asked, placement, self._stock.catalog))
+            for asked in seen.request.containers
+            if (seen.request.uid, asked.container) not in known and not asked.request.shares
+            if (given := placement.slices_for(asked))
+        ]
+
+    def _agrees(self, one: _Bare, entry: Recorded) -> bool:
+        """Whether the placement is what kubelet gave to the container."""
+        cards = [*self._stock.catalog.all]
+        held = table.slices_held(one.asked, count_by_card(sorted(entry.ids)), cards, given=one.given)
+        return len(entry.ids) == one.asked.amount and same(one.given, held)
+
+    async def _restore(self, one: _Bare, entry: Recorded) -> None:
+        path = mounted(entry)
+        token = self._journal.token(path) if path is not None else ""
+        if not token:
+            return
+        if not self._agrees(one, entry):
+            log.warning("directory not restored token=%s pod=%s reason=%r", token, _name(one), "placed elsewhere")
+            return
+        try:
+            put = await asyncio.to_thread(self._write, one, token, frozenset(entry.ids))
+        except OSError as e:
+            log.warning("directory not restored token=%s pod=%s reason=%s", token, _name(one), e)
+            return
+        if put is None:
+            return
+        lost = bool(put.flags & FLAG_LOST)
+        state = "lost" if lost else "kept"
+        log.warning("directory restored token=%s pod=%s container=%s state=%s", token, _name(one), put.container, state)
+        self._restored()
+        if lost:
+            self._events.emit(one.seen.pod, REASON, sentence(put, self._pods.node))
+
+    def _write(self, one: _Bare, token: str, ids: frozenset[str]) -> Limits | None:
+        """None: no process of the container runs, so PreStart makes what it needs."""
+        viewer = self._viewer(one.limits.pod_uid, token)
+        if viewer is None:
+            return None
+        here = self._journal.path(token)
+        region = shared.find(here / directory.REGION)
+        kept = not viewer.deleted and region.generation is not None and region.cards == len(one.limits.cards)
+        self._journal.refill(token, one.asked.resource, ids)
+        wanted = one.limits if kept else msgspec.structs.replace(one.limits, flags=FLAG_LOST)
+        return self._journal.change(token, lambda present: None if present is not None else wanted)
+
+
+def viewer_now(uid: PodUID, token: str) -> Process | None:
+    """Nothing of an earlier look is used: directories are removed while processes live."""
+    return CgroupTree().viewer(uid, token=token)
+
+
+def sentence(limits: Limits, node: str) -> str:
+    """What the pod's owner is told."""
+    return (
+        f"the directory of container {limits.container} was removed from node {node} while it ran, with the agent's "
+        "state directory for example; its memory limit holds, its share and its limit of compute do not, and programs "
+        "that start in it from now on get no card; delete the pod, so that it is made again: kubectl delete pod -n "
+        f"{limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+    )
+
+
+def _name(one: _Bare) -> str:
+    return f"{one.limits.namespace}/{one.limits.pod}"

@@ -1,0 +1,248 @@
+"""Directories of running containers that somebody has removed are made again, as far as that can be.
+
+The kernel's word, which process has which directory in its view, is what a real process with real mounts shows where
+that matters; the other tests give it.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fractile.agent.books import Kubelet
+from fractile.agent.procfs import Process, ProcFs
+from fractile.agent.restore import REASON, Restorer
+from fractile.kube.events import EventRecorder
+from fractile.model.units import PodUID
+from fractile.region import directory, shared
+from fractile.region.page import FLAG_LOST
+from fractile.wire.objects import Pod
+from tests.agent.start import Start, ids, start
+from tests.agent.world import CARDS, Asks, world
+from tests.region.writer import alive
+
+A, B = CARDS
+
+
+class Node:
+    """A node on which one container was started, and the loop that looks after its directory."""
+
+    def __init__(self, s: Start, events: EventRecorder) -> None:
+        self.s = s
+        self._events = events
+        self.deleted = False
+        self.runs = True
+        self.restored = 0
+        self.looks = 0
+        kubelet = Kubelet(s.socket, s.world.root / "checkpoint")
+        self.restorer = Restorer(
+            kubelet,
+            s.pods,
+            s.journal,
+            s.stock,
+            events,
+            restored=self._count,
+            viewer=self._viewer,
+            clock=s.clock,
+        )
+
+    async def started(self) -> tuple[Pod, str]:
+        pod, token = self.s.four()
+        assert await self.s.check(ids(A, 4)) is None
+        self.s.pods.changed(self.s.world.pod(pod))
+        return pod, token
+
+    async def told(self) -> list[str]:
+        """The messages of our events, each as often as it was said."""
+        await self._events.flush(5)
+        found: list[dict[str, Any]] = self.s.world.server.all("/api/v1/events")
+        return [e["message"] for e in found if e["reason"] == REASON for _ in range(e.get("count", 1))]
+
+    def _count(self) -> None:
+        self.restored += 1
+
+    def _viewer(self, uid: PodUID, token: str) -> Process | None:
+        self.looks += 1
+        return Process(1, 1, "job", 1, 1, (), token, self.deleted) if self.runs else None
+
+
+@asynccontextmanager
+async def node() -> AsyncGenerator[Node]:
+    async with start() as s:
+        events = EventRecorder(s.client, "test")
+        running = asyncio.create_task(events.run())
+        try:
+            yield Node(s, events)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_directory_that_is_gone_is_made_again_with_a_page_that_says_so_and_the_pod_is_told_once() -> None:
+    async with node() as n:
+        pod, token = await n.started()
+        before = n.s.limits(token)
+        assert before is not None
+        shutil.rmtree(n.s.journal.root)
+        n.s.journal.root.mkdir()
+        n.deleted = True
+        for _ in range(3):
+            await n.restorer.round()
+            n.s.clock.now += 100
+        after = n.s.limits(token)
+        assert after is not None
+        assert (after.pod_uid, after.container, after.cards) == (before.pod_uid, before.container, before.cards)
+        assert after.flags == FLAG_LOST
+        assert [g.token for g in n.s.journal.grants()] == [token]
+        (message,) = await n.told()
+        assert "container main was removed from node n1" in message
+        assert f"kubectl delete pod -n default {pod.metadata.name}" in message
+        assert n.restored == 1
+
+
+async def test_a_directory_that_stayed_for_its_region_gets_its_files_again_and_the_region_goes_on() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        here, before = n.s.journal.path(token), n.s.limits(token)
+        (here / directory.LIMITS).unlink()
+        (here / "ids").unlink()
+        with alive(here / directory.REGION, 0):
+            file = shared.identity(here / directory.REGION)
+            await n.restorer.round()
+            assert shared.identity(here / directory.REGION) == file
+        assert n.s.limits(token) == before, "with the region's generation, and without a flag"
+        assert n.s.journal.exists(token)
+        assert await n.told() == []
+
+
+@pytest.mark.parametrize("what", [directory.REGION, "shared"], ids=["the file", "its folder"])
+async def test_a_directory_without_its_region_counts_as_lost_for_the_container_has_another_one_mapped(
+    what: str,
+) -> None:
+    async with node() as n:
+        _, token = await n.started()
+        here = n.s.journal.path(token)
+        (here / directory.LIMITS).unlink()
+        shutil.rmtree(here / what) if what == "shared" else (here / what).unlink()
+        await n.restorer.round()
+        after = n.s.limits(token)
+        assert after is not None
+        assert after.flags == FLAG_LOST
+        assert len(await n.told()) == 1
+
+
+async def test_what_starts_again_sees_its_new_page_and_is_lost_no_more() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        shutil.rmtree(n.s.journal.path(token))
+        n.deleted = True
+        await n.restorer.round()
+        assert await n.s.check(ids(A, 4)) is None
+        after = n.s.limits(token)
+        assert after is not None
+        assert after.flags == 0
+
+
+async def test_a_container_of_which_nothing_runs_is_left_to_prestart() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        shutil.rmtree(n.s.journal.path(token))
+        n.runs = False
+        await n.restorer.round()
+        assert not n.s.journal.path(token).exists()
+        assert n.restored == 0
+
+
+async def test_a_pod_that_has_ended_gets_nothing_and_neither_does_a_placement_that_kubelet_contradicts() -> None:
+    async with node() as n:
+        pod, token = await n.started()
+        shutil.rmtree(n.s.journal.path(token))
+        n.s.world.place(pod, {"main": [B]})
+        n.s.pods.changed(n.s.world.pod(pod))
+        await n.restorer.round()
+        n.s.world.place(pod, {"main": [A]})
+        n.s.world.server.merge(f"{n.s.path(pod)}/status", {"status": {"phase": "Succeeded"}})
+        n.s.pods.changed(n.s.world.pod(pod))
+        n.s.clock.now += 100
+        await n.restorer.round()
+        assert not n.s.journal.path(token).exists()
+
+
+async def test_a_container_that_waits_for_long_is_looked_at_less_and_less() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        shutil.rmtree(n.s.journal.path(token))
+        n.runs = False
+        for _ in range(300):
+            await n.restorer.round()
+            n.s.clock.now += 2
+        assert 10 < n.looks < 20, "in ten minutes"
+
+
+async def test_no_part_of_a_card_is_granted_twice_when_the_directory_is_lost() -> None:
+    async with node() as n:
+        await n.started()
+        shutil.rmtree(n.s.journal.root)
+        n.s.journal.root.mkdir()
+        n.s.bind(Asks("main", 13), on={"main": [A]}, name="second")
+        n.s.holds(n.s.world.pod(n.s.bind(Asks("main", 13), on={"main": [A]}, name="third")), "main", ids(A, 13, 4))
+        denied = await n.s.check(ids(A, 13, 4))
+        assert denied is not None
+        assert "has 16384 MiB" in denied.reason
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+@pytest.mark.parametrize("removed", [True, False])
+async def test_a_real_process_shows_whether_its_directory_was_removed(tmp_path: Path, removed: bool) -> None:
+    token = tmp_path / "slices" / "ab12"
+    token.mkdir(parents=True)
+    (token / "limits").touch()
+    enter = 'mount -t tmpfs none /etc && mkdir /etc/fractile && mount --bind "$0" /etc/fractile && echo in && read -r _'
+    child = await asyncio.create_subprocess_exec(
+        *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "sh", "-c", enter, token),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert await asyncio.wait_for(child.stdout.readline(), 20) == b"in\n"
+    try:
+        if removed:
+            shutil.rmtree(token)
+        seen = ProcFs().look([child.pid])[child.pid]
+        assert (seen.token, seen.deleted) == ("ab12", removed)
+    finally:
+        child.kill()
+        await child.wait()
+
+
+# ---- the whole agent ----
+
+
+@pytest.mark.parametrize("what", ["", "slices", "agent.lock"], ids=["everything", "containers", "its lock"])
+async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        first = w.admit(Asks("main", 4), on={"main": [A]})
+        await w.kubelet.running(first)
+        gone = w.root / "state" / what
+        shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+        await until(lambda: any("begins again" in m for m in caplog.messages))
+        second = w.admit(Asks("main", 4), on={"main": [A]})
+        async with asyncio.timeout(30):
+            await w.kubelet.running(second)
+        assert w.limits(second, "main").pod_uid == second.metadata.uid
+        state = w.root / "state"
+        await until(lambda: all((state / name).exists() for name in ("agent.lock", "debug.sock", "slices")))
+
+
+async def until(reached: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
