@@ -5,9 +5,13 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
+
+from hostile_test import DONE, A, B, Client, Node, two
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 
 import suite
-from hostile_test import DONE, A, B, Client, Node, two
 
 HOLDS_BACK, RUNS = 2, 4
 EACH = 0.05  # s: so often it is said

@@ -47,10 +47,8 @@ static bool is_the_librarys(pid_t thread)
     return !strcmp(name, "fractile\n");
 }
 
-static void silence_the_librarys_thread(void)
+static pid_t librarys_thread(void)
 {
-    struct kernel_action action = {.handler = silenced, .flags = 0x04000000 /* SA_RESTORER; it never returns */};
-    EXPECT_EQ(syscall(SYS_rt_sigaction, KEPT_SIGNAL, &action, NULL, 8), 0);
     DIR *tasks = opendir("/proc/self/task");
     pid_t its = 0;
     for (struct dirent *e; tasks && (e = readdir(tasks));) {
@@ -58,6 +56,15 @@ static void silence_the_librarys_thread(void)
         if (one && !its && is_the_librarys(one)) its = one; /* those that simgpu starts in it later have its name */
     }
     closedir(tasks);
+    return its;
+}
+
+static void silence_the_librarys_thread(void)
+{
+    struct kernel_action action = {.handler = silenced, .flags = 0x04000000 /* SA_RESTORER; it never returns */};
+    EXPECT_EQ(syscall(SYS_rt_sigaction, KEPT_SIGNAL, &action, NULL, 8), 0);
+    pid_t its = 0;
+    for (int i = 0; i < 5000 && !(its = librarys_thread()); i++) usleep(1000); /* it may not have run yet */
     EXPECT_EQ(syscall(SYS_tgkill, getpid(), its, KEPT_SIGNAL), 0);
 }
 
