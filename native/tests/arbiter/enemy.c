@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,8 +173,10 @@ void play_kill(void)
     int fd = unix_to(part.slices, "../arbiter.sock", SOCK_STREAM);
     pid_t pid = fd >= 0 ? arbiter_pid(fd) : 0;
     if (pid <= 1) fprintf(stderr, "player: no arbiter to kill\n"), exit(3);
+    struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
     kill(pid, SIGKILL);
-    let_it_be_seen();
+    while (poll(&life, 1, 0) != 1) let_it_be_seen(); /* until then the next one would be refused */
+    close(life.fd);
     if (!part.back) return;
     clock_sleep_until(part.begin + part.back * MS);
     if (!fork()) {
