@@ -9,7 +9,7 @@
 
 #include "clock.h"
 
-#define SILENT_NS 250000000ull   /* a machine may be busy */
+#define SILENT_NS 2000000000ull  /* a machine may be busy; who is heard of again says himself what ran meanwhile */
 #define LOST_NS 10000000000ull   /* a process that closed its connection, and never came back, may have become another program (exec) */
 #define LOOK_APART_NS 100000000ull
 

@@ -176,9 +176,9 @@ static bool goes_on(struct fr_stream_state *st, struct fr_paced_card *card)
     bool was_held = atomic_load(&st->blocked) == FR_BLOCKED;
     fr_stream_state_lock_alive(st, card);
     fr_timing_collect(st);
-    bool runs = fr_timing_has_begun(st);
+    if (was_held && fr_timing_has_begun(st)) atomic_store(&st->blocked, 0), fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
+    bool runs = fr_timing_runs(st);
     if (runs) fr_timing_goes_on(st);
-    if (runs && was_held) atomic_store(&st->blocked, 0), fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
     fr_stream_state_unlock(st);
     return runs;
 }

@@ -126,6 +126,14 @@ bool fr_timing_has_begun(struct fr_stream_state *st) { return st->count && REAL(
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
 
+bool fr_timing_runs(struct fr_stream_state *st)
+{
+    bool can_close = atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count);
+    if (!fr_timing_has_begun(st)) return false;
+    if (can_close) fr_timing_close(st);
+    return closed(st) || (st->count && clock_now() < atomic_load(&st->queue_end) + FR_IDLE_NS);
+}
+
 void fr_timing_goes_on(struct fr_stream_state *st)
 {
     for (uint32_t i = 0; i < st->count; i++) goes_on(st, at(st, i));
@@ -227,10 +235,10 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
     atomic_fetch_add_explicit(&prediction->pending, 1, memory_order_relaxed);
 }
 
-/* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held events only take room. */
+/* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held many events only take room. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
-    if (atomic_load(&st->blocked)) return b->launches % BATCH_LAUNCHES == 0;
+    if (atomic_load(&st->blocked)) return st->count < BATCHES || b->launches % BATCH_LAUNCHES == 0;
     bool unknown = !atomic_load_explicit(&prediction->samples, memory_order_relaxed);
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }

@@ -17,6 +17,7 @@ void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *pr
 void fr_timing_collect(struct fr_stream_state *st);        /* what is done */
 bool fr_timing_has_begun(struct fr_stream_state *st);      /* the oldest batch is on the card */
 bool fr_timing_may_be_blocked(struct fr_stream_state *st); /* it may be waiting for the program, and not for its turn on the card */
+bool fr_timing_runs(struct fr_stream_state *st);           /* ... and not done; outside of a turn, by the lease client. Where it can record no event: by what was predicted */
 void fr_timing_goes_on(struct fr_stream_state *st);        /* what was held back runs */
 void fr_timing_drain(struct fr_stream_state *st);          /* waits for all that has begun */
 uint64_t fr_timing_due(struct fr_stream_state *st);        /* when the oldest should be done */
