@@ -744,6 +744,10 @@ async def test_a_pod_that_is_gone_while_its_processes_use_a_card_is_said_of_the_
             await w.seen_twice(*found)
         ((_, node, message),) = [told for told in w.told() if told[0] == "GPUHeldByDeletedPod"]
         assert node == "n1"
+        uids = {
+            e["involvedObject"]["uid"] for e in w.server.all("/api/v1/events") if e["reason"] == "GPUHeldByDeletedPod"
+        }
+        assert uids == {w.server.get(paths.node("n1"))["metadata"]["uid"]}
         for part in ("300 MiB of card GPU-a", uid, "process 100 (miner)", *(["ns/undead"] if known else [])):
             assert part in message
         assert [o.pod_uid for o in w.audit.outside] == [uid] * 2

@@ -74,7 +74,8 @@ async def test_what_a_force_deleted_pods_processes_hold_is_given_to_nobody() -> 
             assert "default/old" in said
             await until(lambda: events(w, "GPUHeldByDeletedPod"))
             (event,) = events(w, "GPUHeldByDeletedPod")
-            assert event["involvedObject"]["kind"] == "Node"
+            node = event["involvedObject"]
+            assert (node["kind"], node["uid"]) == ("Node", w.server.get(paths.node(node["name"]))["metadata"]["uid"])
             assert "default/old" in event["message"]
             await until(lambda: status(w).get("departed"))
             assert status(w)["departed"] == {"memory": "10240Mi", "cores": 0, "slices": 1}

@@ -128,7 +128,8 @@ async def test_why_of_a_pod_that_is_gone_says_what_its_processes_hold(server: Fa
 
     assert (
         "there is no pod 'old' in namespace team-a, but processes of a deleted one still hold 10100 MiB of card 0 of "
-        "n1; end them on n1, or wait until they have ended"
+        "n1; end them on n1, or wait until they have ended. The event of the node says how to end them: kubectl get "
+        "events -n default --field-selector reason=GPUHeldByDeletedPod"
     ) in await refused("why", "old", "-n", "team-a")
     assert "there is no pod 'old' in namespace default; " in await refused("why", "old", "-n", "default")
 

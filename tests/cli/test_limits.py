@@ -49,12 +49,26 @@ def test_a_table_says_who_may_use_what_and_who_uses_it(token: Path, run: Run) ->
         "CARD                                      QUOTA MiB  USED MiB  PEAK MiB  CORES  REFUSED",
         f"{FIRST}       8138    1280.1    1280.1    30%        0",
         f"{SECOND}      16276         0         0   100%        0",
+        f"0.1 MiB more of card {SECOND} are used around the library; they count against the quota",
         "",
         "PID  COMMAND  CARD                                      USED MiB  CONTEXTS  GPU s",
         f" 17  python   {FIRST}      1280         1    0.0",
         f" 18  sh       {FIRST}       0.1         0    0.0",
         "  0  -        -                                                0         0    0.0",
     ]
+
+
+def test_the_table_says_what_is_used_around_the_library(tmp_path: Path, run: Run) -> None:
+    first, second = LIMITS.cards
+    around = msgspec.structs.replace(second, unaccounted=17066622976)
+    directory.put(tmp_path, msgspec.structs.replace(LIMITS, cards=(first, around)))
+    take(tmp_path / directory.REGION, 0, 17, b"python", cards=2, card=0, units=2621440)
+    code, out, _ = run(tmp_path)
+    assert code == 0
+    assert [line for line in out.splitlines() if "around" in line] == [
+        f"16276 MiB more of card {SECOND} are used around the library; they count against the quota"
+    ]
+    assert json.loads(run(tmp_path, "-o", "json")[1])["cards"][1]["unaccountedBytes"] == 17066622976
 
 
 def test_json_has_every_number_in_bytes(token: Path, run: Run) -> None:

@@ -15,7 +15,8 @@ from tests.fakes.apiserver import FakeApiServer, Fault
 
 USES = (
     "process python (pid 12 on node n1) uses 512 MiB of card GPU-n1-0, which this pod was not given; "
-    "request a GPU resource"
+    "request a GPU resource or, if it needs no GPU, set NVIDIA_VISIBLE_DEVICES to none in the pod (images may set it "
+    "to all)"
 )
 
 
@@ -82,7 +83,7 @@ async def test_so_is_a_pod_that_has_taken_its_library_away(filled: FakeApiServer
     told = await why(filled, tmp_path, "on-n1")
 
     assert told.verdict.startswith("runs on n1; the agent of n1 evicts it in 7 s at the earliest (--outside-ledger): ")
-    assert "at /etc/ld.so.preload the process finds another file or none; leave that path alone" in told.verdict
+    assert "at /etc/ld.so.preload the process finds another file or none; do not cover that path: " in told.verdict
     assert [h.container for h in told.holds] == ["main"]
 
 

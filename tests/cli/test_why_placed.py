@@ -209,6 +209,54 @@ async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApi
     )
 
 
+GONE = "there is no pod 'thief' in namespace default"
+
+
+def said(server: FakeApiServer, reason: str, when: str, *, kind: str = "Pod", type: str = "Warning") -> None:
+    """An event about something of the name."""
+    event = {
+        "metadata": {"name": f"thief.{kind}.{reason}".lower(), "namespace": "default"},
+        "involvedObject": {"kind": kind, "name": "thief", "uid": "a-uid"},
+        "reason": reason,
+        "type": type,
+        "message": f"{reason} says so",
+        "lastTimestamp": f"2026-11-21T04:00:{when}Z",
+    }
+    server.create(paths.events("default"), event)
+
+
+async def test_of_a_pod_that_was_evicted_its_eviction_is_told(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "GPUOutsideLedger", "00")
+    said(filled, "GPUOutsideLedgerEvicted", "01")
+    said(filled, "FailedKillPod", "02")
+    said(filled, "Killing", "03", type="Normal")
+
+    assert await refused(filled, tmp_path, "thief") == (
+        f"{GONE} any more; GPUOutsideLedgerEvicted at 2026-11-21T04:00:01Z: GPUOutsideLedgerEvicted says so; all that "
+        "was said of it: kubectl get events -n default --field-selector "
+        "involvedObject.kind=Pod,involvedObject.name=thief"
+    )
+
+
+async def test_of_another_pod_that_is_gone_the_last_warning_is_told(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "BackOff", "02")
+    said(filled, "FailedScheduling", "01")
+    said(filled, "Killing", "03", type="Normal")
+
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE} any more; BackOff at ")
+
+
+async def test_what_was_said_of_another_object_of_that_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "FailedCreate", "01", kind="Job")
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have made it")
+
+
+async def test_events_that_may_not_be_read_are_left_out(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "GPUOutsideLedgerEvicted", "01")
+    filled.inject(Fault(path="/events", status=403, times=9))
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have made it")
+
+
 async def test_a_pod_that_asks_for_no_gpu_is_told_so(filled: FakeApiServer, tmp_path: Path) -> None:
     submit(filled, pod("plain", {"name": "main"}))
 

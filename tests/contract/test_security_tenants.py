@@ -123,7 +123,8 @@ def test_a_pod_is_not_created_with_what_fractile_writes(people: People, key: str
 def test_nor_is_it_given_that_later_or_robbed_of_it(people: People, placed: str, key: str) -> None:
     for who in (people.tenant, people.admin):
         assert SENTENCE in refusal(who, *merge(placed, {key: "forged"}))
-    assert SENTENCE in refusal(people.tenant, *merge(placed, {placement.ANNOTATION: None}))
+    removed = refusal(people.tenant, *merge(placed, {placement.ANNOTATION: None}))
+    assert f"{SENTENCE}: do not set, change or remove them" in removed
     assert annotations(people, placed)[placement.ANNOTATION] == "truth"
 
 

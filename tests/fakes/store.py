@@ -45,7 +45,7 @@ _KINDS = {
 _OURS = ("extendedresources", "resourceclasses")  # status is a subresource of its own
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": ("spec.nodeName", "spec.schedulerName", "status.phase"),
-    "events": ("involvedObject.name", "involvedObject.uid", "reason"),
+    "events": ("involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason"),
 }
 _FIRST_VERSION = 200  # a fresh server has used some
 

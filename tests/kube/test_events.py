@@ -69,6 +69,21 @@ async def test_pods_requests_nodes_and_references_may_have_events(server: FakeAp
     assert found == {("team", "Pod"), ("default", "Node"), ("default", "ExtendedResource")}
 
 
+@pytest.mark.parametrize("fault", [None, Fault(path="/nodes/n", status=403, times=9)], ids=["read", "not readable"])
+async def test_an_event_of_a_node_that_was_named_alone_has_its_uid_if_that_can_be_read(
+    server: FakeApiServer, client: KubeClient, fault: Fault | None
+) -> None:
+    uid = server.create(paths.nodes(), {"metadata": {"name": "n"}})["metadata"]["uid"]
+    if fault is not None:
+        server.inject(fault)
+    async with recording(client) as recorder:
+        for _ in range(2):
+            recorder.emit(ObjectRef("Node", "", "n", ""), "R", "m")
+            await recorder.flush(5)
+    (event,) = server.all(EVENTS)
+    assert (event["involvedObject"]["uid"], event["count"]) == ("" if fault else uid, 2)
+
+
 async def test_the_same_thing_said_again_raises_the_count(server: FakeApiServer, client: KubeClient) -> None:
     async with recording(client) as recorder:
         for _ in range(3):

@@ -13,6 +13,19 @@ def test_every_kind_has_a_sentence_with_card_and_amount(kind: Kind) -> None:
     assert "300 MiB" in said
 
 
+def test_a_pod_that_was_not_given_the_card_is_told_both_ways_out() -> None:
+    said = sentence(Outside(kind="no-slice", card="GPU-a", since=1.0, pid=7, bytes=1), "n3")
+    assert said.endswith(
+        "which this pod was not given; request a GPU resource or, if it needs no GPU, set NVIDIA_VISIBLE_DEVICES to "
+        "none in the pod (images may set it to all)"
+    )
+
+
+def test_who_covers_the_library_is_told_what_not_to_do() -> None:
+    said = sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1, unseen="/a"), "n3")
+    assert said.endswith("; do not cover that path: neither by a mount, nor through a link, nor by chroot")
+
+
 @pytest.mark.parametrize(
     ("unseen", "says"), [("/etc/ld.so.preload", "since at /etc/ld.so.preload"), ("", "has not loaded")]
 )

@@ -77,6 +77,7 @@ def test_privileged_containers_are_named() -> None:
         pytest.param(b"", "the body is no AdmissionReview", id="nothing"),
         pytest.param(b"<html>", "the body is no AdmissionReview", id="no JSON"),
         pytest.param(b"[]", "the body is no AdmissionReview", id="a list"),
+        pytest.param(b"{}", "the body has no kind; send an AdmissionReview of admission.k8s.io/v1", id="no kind"),
         pytest.param(b'{"kind":"Pod"}', "the body is a 'Pod'; send an AdmissionReview", id="another kind"),
         pytest.param(
             b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"u"}}',

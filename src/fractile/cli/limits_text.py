@@ -25,9 +25,10 @@ _PROCESSES = (
 
 
 def table(use: SliceUse) -> str:
-    """Whose they are, one line per card, one line per process and card, and what is wrong."""
+    """Whose they are, a line per card, what goes around the library, a line per process and card, what is wrong."""
     lines = [f"{use.namespace}/{use.pod} {use.container}" + ("" if use.enforced else " (isolation is off)") + "\n"]
     lines.append(plain(_CARDS, [_card(card) for card in use.cards]))
+    lines += [_around(card) for card in use.cards if card.unaccounted_bytes]
     if use.processes:
         lines += ["\n", plain(_PROCESSES, [row for process in use.processes for row in _process(process)])]
     if use.problem:
@@ -47,6 +48,12 @@ def _card(card: CardUse) -> tuple[str, ...]:
     refused = "" if card.refusals is None else str(card.refusals)
     amounts = mib(card.memory_bytes), mib(card.used_bytes), mib(card.peak_bytes)
     return card.uuid, *amounts, f"{card.cores}%" if card.cores else "", refused
+
+
+def _around(card: CardUse) -> str:
+    """USED is the library's own count, which does not know of that."""
+    more = f"{mib(card.unaccounted_bytes)} MiB more of card {card.uuid}"
+    return f"{more} are used around the library; they count against the quota\n"
 
 
 def _process(process: ProcessUse) -> Iterator[tuple[str, ...]]:

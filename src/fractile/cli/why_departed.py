@@ -1,14 +1,17 @@
 """What processes of deleted pods still hold of cards, for ``fractile why``. Pure.
 
-Of a pod that waits it says why a card that no pod holds has no room; of a name that no pod has any more, what is left.
+Of a pod that waits it says why a card that no pod holds has no room; of a name that no pod has any more, what is left,
+and what its events say became of it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from fractile.agent.audit import EVICTED
 from fractile.errors import WireError
 from fractile.wire.departed import Departed, departed, taken
 from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.why_objects import Event
 
 _TOLD = 10  # notes
 
@@ -33,7 +36,23 @@ def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> s
         return ""
     told = ", ".join(f"{memory} MiB of card {index} of {node}" for (node, index), memory in sorted(parts.items()))
     nodes = ", ".join(sorted({node for node, _ in parts}))
-    return f", but processes of a deleted one still hold {told}; end them on {nodes}, or wait until they have ended"
+    return (
+        f", but processes of a deleted one still hold {told}; end them on {nodes}, or wait until they have ended. The "
+        "event of the node says how to end them: kubectl get events -n default --field-selector "
+        "reason=GPUHeldByDeletedPod"
+    )
+
+
+def last_said(events: Sequence[Event], namespace: str, pod: str) -> str:
+    """The end of the same sentence, where events of a pod of that name are still there. An eviction counts more than
+    what came after it, a warning more than that a container was stopped."""
+    told = max(events, key=lambda e: (e.reason == EVICTED, e.type == "Warning", e.last), default=None)
+    if told is None:
+        return ""
+    return (
+        f" any more; {told.reason} at {told.last}: {told.message}; all that was said of it: "
+        f"kubectl get events -n {namespace} --field-selector involvedObject.kind=Pod,involvedObject.name={pod}"
+    )
 
 
 def _left(cards: Iterable[ExtendedResource]) -> Iterator[tuple[ExtendedResource, Departed]]:

@@ -84,7 +84,12 @@ async def _pod(client: KubeClient, namespace: str, name: str) -> ObservedPod:
     except ApiError as e:
         if e.code != 404:
             raise SetupError(f"pod {namespace}/{name} cannot be read: {e.message}") from None
-    hint = await _left_behind(client, namespace, name) or await _elsewhere(client, name) or _never_made(namespace)
+    hint = (
+        await _left_behind(client, namespace, name)
+        or await _last_said(client, namespace, name)
+        or await _elsewhere(client, name)
+        or _never_made(namespace)
+    )
     raise SetupError(f"there is no pod {name!r} in namespace {namespace}{hint}")
 
 
@@ -95,6 +100,15 @@ async def _left_behind(client: KubeClient, namespace: str, name: str) -> str:
     except FractileError:
         return ""
     return why_departed.still_held(cards, namespace, name)
+
+
+async def _last_said(client: KubeClient, namespace: str, name: str) -> str:
+    """What became of a pod of that name, as long as its events are kept."""
+    try:
+        found = await _said_of(client, namespace, name, kind="Pod")
+    except FractileError:
+        return ""
+    return why_departed.last_said(found, namespace, name)
 
 
 def _never_made(namespace: str) -> str:
@@ -116,8 +130,12 @@ async def _elsewhere(client: KubeClient, name: str) -> str:
 
 
 async def _events(client: KubeClient, pod: ObservedPod) -> list[Event]:
-    meta = pod.metadata
-    found, _ = await client.list(paths.events(meta.namespace), Event, field_selector=f"involvedObject.name={meta.name}")
+    return await _said_of(client, pod.metadata.namespace, pod.metadata.name)
+
+
+async def _said_of(client: KubeClient, namespace: str, name: str, *, kind: str = "") -> list[Event]:
+    selector = f"involvedObject.name={name}" + (f",involvedObject.kind={kind}" if kind else "")
+    found, _ = await client.list(paths.events(namespace), Event, field_selector=selector)
     return found
 
 

@@ -3,6 +3,7 @@
 Failure rule: an event is a courtesy. ``emit`` never waits and never raises; what cannot be sent in time, or is refused,
 is dropped and counted. The same thing said again raises the count of its event instead of making another, and one
 object and reason make at most ten events: from then on the last one takes the new text (as client-go aggregates).
+``kubectl describe node`` finds the events of a node by its UID, so that is read where who emits does not know it.
 """
 
 import asyncio
@@ -150,7 +151,8 @@ class EventRecorder:
                 return
             names.clear()
         name = self._name(text, waiting)
-        await self._client.create(paths.events(namespace), self._body(text, waiting, namespace, name))
+        about = await self._complete(text.about)
+        await self._client.create(paths.events(namespace), self._body(text, about, waiting, namespace, name))
         names.append(name)
         self._sent[text] = _Sent(name, waiting.count)
         _forget_old(self._sent)
@@ -165,6 +167,16 @@ class EventRecorder:
             return False
         return True
 
+    async def _complete(self, about: ObjectRef) -> ObjectRef:
+        """With the UID of a node that was named without; an event without it is better than none."""
+        if about.kind != "Node" or about.uid:
+            return about
+        try:
+            node = await self._client.get(paths.node(about.name), Node)
+        except FractileError:
+            return about
+        return _reference(node)
+
     def _names(self, text: _Text) -> list[str]:
         names = self._reasons.setdefault((text.about, text.reason), [])
         self._reasons.move_to_end((text.about, text.reason))
@@ -175,8 +187,7 @@ class EventRecorder:
         digest = hashlib.sha256(msgspec.json.encode((text, self._component, waiting.first))).hexdigest()[:16]
         return f"{text.about.name[:230].rstrip('-.')}.{digest}"
 
-    def _body(self, text: _Text, waiting: _Waiting, namespace: str, name: str) -> dict[str, object]:
-        about = text.about
+    def _body(self, text: _Text, about: ObjectRef, waiting: _Waiting, namespace: str, name: str) -> dict[str, object]:
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -19,7 +19,10 @@ def sentence(outside: Outside, node: str) -> str:
     process = _process(outside, node)
     match outside.kind:
         case "no-slice":
-            return f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource"
+            return (
+                f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource "
+                "or, if it needs no GPU, set NVIDIA_VISIBLE_DEVICES to none in the pod (images may set it to all)"
+            )
         case "no-library" if not outside.unseen:
             return (
                 f"{process} uses {held} of card {outside.card} without Fractile's library, which the container was "
@@ -30,7 +33,7 @@ def sentence(outside: Outside, node: str) -> str:
             return (
                 f"{process} uses {held} of card {outside.card} around Fractile's library: the container does not see "
                 f"the library that it was given, since at {outside.unseen} the process finds another "
-                "file or none; leave that path alone, by mounts, links and chroot, too"
+                "file or none; do not cover that path: neither by a mount, nor through a link, nor by chroot"
             )
         case "not-in-ledger":
             return (

@@ -163,6 +163,8 @@ _NOTHING = msgspec.Raw(b"{}")
 def decode(body: bytes) -> AdmissionRequest:
     """The request of a review; WireError, with what was expected, when the body is none."""
     review = _decode(_review, body, "the body is no AdmissionReview")
+    if not review.kind:
+        raise WireError(f"the body has no kind; send an {KIND} of {API_VERSION}")
     if review.kind != KIND:
         raise WireError(f"the body is a {review.kind[:40]!r}; send an {KIND} of {API_VERSION}")
     if review.api_version != API_VERSION:
