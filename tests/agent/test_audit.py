@@ -14,7 +14,7 @@ import pytest
 
 from fractile.agent import spared
 from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.audit import EVICTED, REASON, Audit, Policy
+from fractile.agent.audit import EVICTED, REASON, Audit
 from fractile.agent.books import Kubelet
 from fractile.agent.cgroup import Place
 from fractile.agent.ending import Ender
@@ -30,6 +30,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Gone
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, NodeName, PodUID
+from fractile.policy.outside import Policy
 from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.kubelet_checkpoint import Recorded
@@ -461,17 +462,57 @@ async def test_by_evict_a_pod_that_holds_a_part_of_the_card_is_warned_only() -> 
         await w.act()
         assert w.audit.evictions == 0
         ((_, _, message),) = w.told()
-        assert message.endswith("; the pod stays: --outside-ledger is evict")
+        assert message.endswith("; the pod stays: --outside-ledger is evict (only evict-all would evict it)")
 
 
-@pytest.mark.parametrize("kind", ["no-slice", "over-ledger"])
-async def test_where_the_policy_only_warns_event_and_page_say_that_the_pod_stays_and_why(kind: str) -> None:
-    async with world("warn") as w:
+LABELLED = {"metadata": {"labels": {ALLOWED: "allow"}}}
+IS_LABELLED = f"would leave it too: it is of a namespace with the label {ALLOWED}=allow"
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "hint"),
+    [
+        ("no-slice", False, "evict would evict it after 60 s"),
+        ("no-slice", True, f"evict {IS_LABELLED}"),
+        ("over-ledger", False, "only evict-all would evict it"),
+        ("over-ledger", True, f"evict-all {IS_LABELLED}"),
+    ],
+)
+async def test_where_the_policy_only_warns_event_and_page_say_what_a_stricter_one_would_do(
+    kind: str, label: bool, hint: str
+) -> None:
+    async with world("warn", grace=60) as w:
+        if label:
+            w.server.merge(paths.namespace("ns"), LABELLED)
         pod = w.pod("greedy")
-        await w.seen_twice(over(pod) if kind == "over-ledger" else stranger(uid=pod.metadata.uid))
+        await w.seen_twice(over(pod) if kind == "over-ledger" else miner(pod))
+        ((_, _, message),) = w.told()
+        assert message.endswith(f"; the pod stays: --outside-ledger is warn ({hint})")
+        assert [o.spared for o in w.audit.outside] == [
+            f"is not evicted for that while --outside-ledger is warn ({hint})"
+        ]
+        assert deletions(w) == []
+
+
+async def test_a_label_that_is_set_later_is_seen_within_a_minute_and_asked_about_once_for_all_processes() -> None:
+    async with world("warn", grace=60) as w:
+        pod = w.pod("greedy")
+        found = [miner(pod, pid) for pid in (100, 101, 102)]
+        await w.seen_twice(*found)
+        w.server.merge(paths.namespace("ns"), LABELLED)
+        before = len(w.server.requests)
+        w.time += 61
+        await w.seen_twice(*found)
+        assert len([r for r in w.server.requests[before:] if r.path == paths.namespace("ns")]) == 1
+        assert [IS_LABELLED in o.spared for o in w.audit.outside] == [True] * 3
+
+
+async def test_what_a_stricter_policy_would_do_is_left_out_where_that_cannot_be_read() -> None:
+    async with world("warn") as w:
+        w.server.inject(Fault(method="GET", path=paths.namespace("ns"), status=500, times=9))
+        await w.seen_twice(miner(w.pod("greedy")))
         ((_, _, message),) = w.told()
         assert message.endswith("; the pod stays: --outside-ledger is warn")
-        assert [o.spared for o in w.audit.outside] == ["is not evicted for that while --outside-ledger is warn"]
 
 
 async def test_a_process_of_the_host_is_nobodys_to_evict() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fractile.policy.outside import announced, announcement, sentence, staying, stays
+from fractile.policy.outside import announced, announcement, left_by, sentence, staying, stays
 from fractile.wire.node_usage import KINDS, Kind, Outside
 
 
@@ -56,8 +56,9 @@ def test_other_messages_announce_nothing(message: str) -> None:
     assert announced(message) is None
 
 
-def test_why_a_pod_stays_is_read_back() -> None:
-    assert stays("it uses a card" + staying("it is static")) == ("it uses a card", "it is static")
+@pytest.mark.parametrize("why", ["it is static", left_by("warn", "no-slice", "is static", 60.0)])
+def test_why_a_pod_stays_is_read_back(why: str) -> None:
+    assert stays("it uses a card" + staying(why)) == ("it uses a card", why)
 
 
 @pytest.mark.parametrize("message", ["", "it uses a card", "it uses a card" + announcement(60)])

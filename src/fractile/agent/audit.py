@@ -16,7 +16,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
@@ -24,6 +23,7 @@ from fractile.agent.beyond import Beyond, Part
 from fractile.agent.ending import Ender
 from fractile.agent.lasting import Lasting
 from fractile.agent.leftover import Leftover
+from fractile.agent.otherwise import Otherwise
 from fractile.agent.outside import Finding
 from fractile.agent.overdue import Overdue
 from fractile.agent.owners import Owner, Owners
@@ -34,11 +34,10 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
-from fractile.policy.outside import announcement, sentence, staying
+from fractile.policy.outside import EVICTED_KINDS, Policy, announcement, sentence, staying
 from fractile.policy.outside import evicted as of_eviction
 from fractile.wire.node_usage import Kind, Outside
 
-Policy = Literal["warn", "evict", "evict-all"]
 GRACE = 60.0  # seconds
 
 REASON = "GPUOutsideLedger"
@@ -47,11 +46,6 @@ EVICTED = "GPUOutsideLedgerEvicted"
 _AGAIN = 5.0  # seconds until the API server is asked once more
 _SPARED = 60.0  # until a pod that was spared is looked at again
 _BETWEEN = 60.0  # from one eviction to the next
-_EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
-    "warn": frozenset(),
-    "evict": frozenset({"no-slice", "no-library"}),
-    "evict-all": frozenset({"no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota"}),
-}
 _CALL = 5.0
 _STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
 _GRACE = 30  # seconds that the pod's processes have to end, as by default, or less if the pod says so
@@ -106,8 +100,8 @@ class Audit:
         self._events = events
         self._owners = owners
         self._spared = spared
-        self._policy = policy
-        self._kinds = _EVICTED_KINDS[policy]
+        self._kinds = EVICTED_KINDS[policy]
+        self._otherwise = Otherwise(self._why, policy=policy, grace=grace, clock=clock)
         self._grace = grace
         self._next_eviction = 0.0
         self._clock = clock
@@ -141,7 +135,7 @@ class Audit:
         """The rest of a sentence that begins with the pod; "" where the policy has it evicted, or there is no pod."""
         if case.owner is None or case.finding.kind in self._kinds:
             return ""
-        return f"is not evicted for that while --outside-ledger is {self._policy}"
+        return f"is not evicted for that while {self._otherwise.sentence(case.owner, case.finding)}"
 
     def _evicted_in(self, case: _Case) -> float | None:
         """One pod in a minute; a case without a known owner, or one that was not told yet, is nobody's yet."""
@@ -243,6 +237,8 @@ class Audit:
                 case.next_try = self._clock() + _AGAIN
                 await self._tell(case)
                 await self._evict(case)
+            if case.told and case.owner is not None and not case.gone and case.finding.kind not in self._kinds:
+                await self._otherwise.ask(case.owner, case.finding)
             await self._end(case)
 
     def _due(self, case: _Case) -> bool:
@@ -299,7 +295,8 @@ class Audit:
     async def _threat(self, case: _Case, owner: Owner) -> str:
         """What becomes of the pod, as far as that can be said now."""
         if case.finding.kind not in self._kinds:
-            return staying(f"--outside-ledger is {self._policy}")
+            await self._otherwise.ask(owner, case.finding)
+            return staying(self._otherwise.sentence(owner, case.finding))
         why = await self._why(owner, case.finding)
         case.stays, case.evictable = why or "", why == ""
         return staying(f"it {case.stays}") if case.stays else announcement(case.until - case.begun)

@@ -21,7 +21,6 @@ from fractile.agent.alone import LOCK, alone
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.arrivals import arriving
 from fractile.agent.assigned import Assigned
-from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
 from fractile.agent.beliefs import Beliefs, Known
 from fractile.agent.books import Kubelet
@@ -74,6 +73,7 @@ from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.meter import NvmlMeter
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
+from fractile.policy.outside import Policy
 from fractile.region import bounded
 from fractile.wire import debug_state
 from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from fractile.agent.audit import GRACE, Audit, Policy
+from fractile.agent.audit import GRACE, Audit
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Stock
@@ -37,6 +37,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.pair import Pair
 from fractile.nvml.meter import Meter
+from fractile.policy.outside import Policy
 from fractile.wire.node_usage import DEFAULT_PORT
 
 log = logging.getLogger(__name__)

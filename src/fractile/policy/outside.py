@@ -4,8 +4,16 @@ The agent says it in the pod's event, ``fractile why`` to whoever asks. Both rea
 """
 
 import re
+from typing import Literal
 
-from fractile.wire.node_usage import Outside
+from fractile.wire.node_usage import Kind, Outside
+
+Policy = Literal["warn", "evict", "evict-all"]
+EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
+    "warn": frozenset(),
+    "evict": frozenset({"no-slice", "no-library"}),
+    "evict-all": frozenset({"no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota"}),
+}
 
 _MIB = 2**20
 _EVICTED = "evicted, by --outside-ledger of the node's agent: "
@@ -65,6 +73,20 @@ def announced(message: str) -> tuple[str, float] | None:
 def staying(why: str) -> str:
     """The end of the event's message, where the pod will not be evicted."""
     return _STAYS + why
+
+
+def left_by(policy: Policy, kind: Kind, why: str | None, grace: float) -> str:
+    """That the policy is why a pod stays, and what the mildest one that evicts for that would do. ``why``: the pod
+    would stay then too; None: not known."""
+    now = f"--outside-ledger is {policy}"
+    other: Policy | None = next((p for p in ("evict", "evict-all") if kind in EVICTED_KINDS[p]), None)
+    if other is None or why is None:
+        return now
+    if why:
+        return f"{now} ({other} would leave it too: it {why})"
+    if other == "evict":
+        return f"{now} (evict would evict it{f' after {grace:.0f} s' if grace else ''})"
+    return f"{now} (only {other} would evict it)"
 
 
 def stays(message: str) -> tuple[str, str] | None:
