@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -67,13 +67,17 @@ async def no_wait(_: float) -> None:
 
 @asynccontextmanager
 async def running(
-    driver: Cards, server: FakeApiServer, *, served: frozenset[str] | None = None
+    driver: Cards,
+    server: FakeApiServer,
+    *,
+    served: frozenset[str] | None = None,
+    sleep: Callable[[float], Awaitable[None]] = no_wait,
 ) -> AsyncGenerator[Stock, None]:
     stock = Stock(Catalog.of(driver.cards(), MemoryUnit.GiB))
     health = Health(driver, stock, Nobody(), rules=Rules(forgotten=0.0), interval=0.01)
     async with KubeClient(server.credentials()) as client:
         events = EventRecorder(client, "fractile-agent")
-        inventory = Inventory(client, stock, health, events, node=NODE, served=served, sleep=no_wait)
+        inventory = Inventory(client, stock, health, events, node=NODE, served=served, sleep=sleep)
         tasks = [asyncio.create_task(work.run()) for work in (health, inventory, events)]
         try:
             yield stock
@@ -210,6 +214,34 @@ async def test_an_object_that_somebody_deletes_is_made_again() -> None:
             await until(server, A.uuid.lower())
             server.delete(paths.extended_resource(A.uuid.lower()))
             await until(server, A.uuid.lower())
+
+
+async def test_a_deleted_object_is_missed_within_a_minute_by_looks_into_the_servers_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 4:
+            server.delete(paths.extended_resource(A.uuid.lower()))
+        if len(slept) == 6:
+            await asyncio.Event().wait()
+
+    def asked() -> list[tuple[str, str]]:
+        reads = [r.query for r in server.requests if r.method == "GET" and r.path == paths.extended_resources()]
+        return [(q.get("fieldSelector") or q.get("labelSelector", ""), q.get("resourceVersion", "")) for q in reads]
+
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        async with running(Cards(A, B), server, sleep=sleep), asyncio.timeout(10):
+            while len(slept) < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert len(objects(server)) == 2
+    assert slept == [60.0] * 6
+    whole, look = ("fractile.dev/node=n1", ""), [(f"metadata.name={c.uuid.lower()}", "0") for c in (A, B)]
+    assert asked() == [whole, *look * 4, whole, *look]
+    assert f"objects of cards missing, made again node=n1 cards={A.uuid}" in caplog.text
 
 
 class OneIsSilent(Cards):

@@ -43,6 +43,36 @@ async def test_labels_select(api: Api) -> None:
     assert [p.metadata.name for p in items] == ["b"]
 
 
+async def test_a_list_from_the_servers_memory_shows_what_is_there_and_soon_no_longer_what_is_deleted(api: Api) -> None:
+    names = [f"c{i}" for i in range(8)]  # more than a page
+    for name in names:
+        await api.client.create(api.config_maps, config_map(name))
+
+    async def until(wanted: list[str]) -> None:
+        async with asyncio.timeout(WAIT):
+            while True:
+                items, _ = await api.client.list(api.config_maps, ConfigMap, cached=True)
+                if [c.metadata.name for c in items] == wanted:
+                    return
+                await asyncio.sleep(0.05)
+
+    await until(names)
+    await api.client.delete(api.config_map("c3"))
+    await until([name for name in names if name != "c3"])
+
+
+async def test_events_are_selected_by_kind_and_name_of_their_object(api: Api) -> None:
+    recorder = EventRecorder(api.client, "test")
+    sending = asyncio.create_task(recorder.run())
+    for kind in ("Pod", "ReplicaSet"):
+        recorder.emit(ObjectRef(kind, api.namespace, "same", "u"), "R", kind)
+    await recorder.flush(WAIT)
+    sending.cancel()
+    of_pods = "involvedObject.name=same,involvedObject.kind=Pod"
+    found, _ = await api.client.list(paths.events(api.namespace), Event, field_selector=of_pods)
+    assert [e.message for e in found] == ["Pod"]
+
+
 async def test_an_unknown_field_is_a_400(api: Api) -> None:
     with pytest.raises(ApiError) as error:
         await api.client.list(paths.pods(api.namespace), Pod, field_selector="spec.bogus=1")

@@ -2,8 +2,12 @@
 
 Level-triggered: whenever the stock changes, and now and then, the objects are compared with it; what differs is
 applied, what the node no longer has is deleted. The objects are also the memory of earlier agents: what stands in them
-is shown to ``health`` before anything is changed. Failure rule: while the API server fails it tries again soon. A card
-whose object is refused, since another node has one of that name, keeps no other back; an event of the node says so.
+is shown to ``health`` before anything is changed.
+
+Once a minute each is looked for by its name, in the memory of the API server, so that one that somebody has deleted
+comes back soon. By name, the server looks one object up; a list by label or a watch would make it compare selectors
+with the objects of all nodes. Failure rule: while the API server fails it tries again soon. A card whose object is
+refused, since another node has one of that name, keeps no other back; an event of the node says so.
 """
 
 import asyncio
@@ -34,7 +38,8 @@ from fractile.wire.objects import Node, OwnerReference
 FIELD_MANAGER = "fractile-agent"
 REASON = "CardNotPublished"
 
-_AUDIT = 600.0  # seconds between two looks at the objects while nothing changes
+_AUDIT = 600.0  # seconds between two comparisons of the objects while nothing changes
+_LOOK = 60.0  # between two looks whether they are all there
 _FAILED = 2.0
 _REFUSED = frozenset({403, 409, 422})  # about this object; other answers are about all of them
 _FIRST = 30.0  # for the driver to be read before the objects are compared with what it says
@@ -139,13 +144,37 @@ class Inventory:
             log.warning("inventory goes on node=%s reason=%r", self._node, "the driver has not answered yet")
 
     async def _changed(self, than: Catalog) -> None:
-        """Until there is another catalog, or it is time for an audit."""
-        waits = [asyncio.ensure_future(self._stock.changed(than)), asyncio.ensure_future(self._sleep(_AUDIT))]
+        """Until there is another catalog, an object is missing, or it is time for an audit."""
+        for _ in range(int(_AUDIT / _LOOK)):
+            if await self._another(than) or await self._missing(than):
+                return
+
+    async def _another(self, than: Catalog) -> bool:
+        """Whether there is another catalog; waits for it until the next look."""
+        waits = [asyncio.ensure_future(self._stock.changed(than)), asyncio.ensure_future(self._sleep(_LOOK))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].done()
         finally:
             for wait in waits:
                 wait.cancel()
+
+    async def _missing(self, catalog: Catalog) -> bool:
+        """Whether a card has no object any more; of one whose object is refused that is known."""
+        try:
+            cards = [c.uuid for c in catalog.all if c.uuid not in self._told and not await self._there(c.uuid)]
+        except (ApiError, Unreachable, WireError):
+            return False  # the audit will say so
+        if cards:
+            log.warning("objects of cards missing, made again node=%s cards=%s", self._node, ",".join(cards))
+        return bool(cards)
+
+    async def _there(self, card: CardUUID) -> bool:
+        name = f"metadata.name={object_name(card)}"
+        found, _ = await self._client.list(
+            paths.extended_resources(), ExtendedResource, field_selector=name, cached=True
+        )
+        return bool(found)
 
     async def _published(self) -> Catalog | None:
         try:

@@ -137,13 +137,15 @@ class KubeClient:
         return _decode(await self._transport.send("GET", path), type, path)
 
     async def list(
-        self, path: str, type: type[T], *, label_selector: str = "", field_selector: str = ""
+        self, path: str, type: type[T], *, label_selector: str = "", field_selector: str = "", cached: bool = False
     ) -> tuple[list[T], str]:
-        """All objects, and the resourceVersion from which to watch on."""
+        """All objects, and the resourceVersion from which to watch on. ``cached``: as the API server has them in its
+        memory, which costs it least; they may be old."""
         decoder = msgspec.json.Decoder(type)
         items: list[T] = []
         version = ""
-        async with aclosing(self.pages(path, label_selector=label_selector, field_selector=field_selector)) as pages:
+        found = self.pages(path, label_selector=label_selector, field_selector=field_selector, cached=cached)
+        async with aclosing(found) as pages:
             async for page in pages:
                 items = [] if page.first else items
                 items += [_decode_with(decoder, raw, path) for raw in page.items]
@@ -151,14 +153,14 @@ class KubeClient:
         return items, version
 
     async def pages(
-        self, path: str, *, label_selector: str = "", field_selector: str = ""
+        self, path: str, *, label_selector: str = "", field_selector: str = "", cached: bool = False
     ) -> AsyncGenerator[Page, None]:
-        """One consistent list, page by page.
+        """One consistent list, page by page; a ``cached`` one comes in one piece.
 
         When the server compacts the snapshot between two pages (410), the list begins anew, in one piece.
         """
         selectors = _params(labelSelector=label_selector, fieldSelector=field_selector)
-        params = {**selectors, "limit": str(self._page_size)}
+        params = {**selectors, **({"resourceVersion": "0"} if cached else {"limit": str(self._page_size)})}
         while True:
             first = "continue" not in params
             try:
