@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fractile.cli.demo import how_to_go_on
+from fractile.cli.demo import how_to_go_on, in_the_way
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -18,3 +18,13 @@ def test_another_cluster_is_named_in_every_command() -> None:
 
     assert len(commands) == 3
     assert [line for line in commands if " --name two" not in line] == []
+
+
+def test_pods_that_hold_cards_are_named_before_the_first_step_with_what_to_do() -> None:
+    held = [f"default/p{i} (512 MiB of card 0 of n1)" for i in range(7)]
+
+    assert in_the_way("two", held) == (
+        f"Pods of other namespaces hold parts of cards: {', '.join(held[:5])} and 2 more. Demonstrations that need "
+        "those cards will fail. To delete such a pod: fractile kubectl --name two delete pod POD -n NAMESPACE"
+    )
+    assert f": {held[0]}. " in in_the_way("fractile", held[:1])

@@ -5,10 +5,11 @@ from typing import cast
 
 import pytest
 
-from fractile.cluster import demos
+from fractile.cluster import card_use, demos
 from fractile.cluster import workload as w
-from fractile.cluster.demos import running_in_the_end, too_large
+from fractile.cluster.demos import DemoFailed, best_fit, running_in_the_end, too_large
 from fractile.cluster.workload import Manifest, NotInTime, Workload
+from fractile.dialects import aliyun
 
 REFUSED = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices x"
 PODS = {name: w.pod(name, w.container(memory=1)) for name in ("a", "b")}
@@ -120,5 +121,74 @@ def test_on_a_quiet_one_only_the_time_is_said() -> None:
 
 
 def test_a_pod_that_nobody_wakes_is_a_failure() -> None:
-    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run"):
+    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run; large: 10000 MiB asked"):
         list(too_large(cast("demos.Stage", Stage()), Node(slow=300).work()))
+
+
+def test_why_a_pod_waits_is_left_out_where_it_is_gone() -> None:
+    with pytest.raises(NotInTime, match=r"waited 60 s in vain for pods ghost to run$"):
+        Node(slow=0).work().wait_running("ghost")
+
+
+class Mixed:
+    """n4 at the wire of kubectl: its cards, what is used of them, and a pod that runs on card ``chosen``."""
+
+    def __init__(self, used: dict[int, int], *, chosen: int) -> None:
+        self._used = used
+        self._chosen = chosen
+        self._deleted = False
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        self._deleted = self._deleted or "delete" in args
+        if "extendedresources" in args:
+            return json.dumps({"items": [self._card(3 - i) for i in range(4)]})
+        annotations = {aliyun.IDX: str(self._chosen)}
+        shown = {"metadata": {"name": "fits-best", "annotations": annotations}, "spec": {"nodeName": "n4"}}
+        return json.dumps({"items": [] if self._deleted else [shown | {"status": RUNS}]})
+
+    def _card(self, index: int) -> Manifest:
+        used = self._used.get(index, 0)
+        size = (12_207, 8138, 4069, demos.CARD)[index]
+        spec = {"nodeName": "n4", "deviceID": f"GPU-{index}", "index": index, "model": "m", "memory": f"{size}Mi"}
+        bound = [{"namespace": n, "pod": "p", "container": "main", "memory": f"{used}Mi"} for n in ("default", "demo")]
+        status = {"used": {"memory": f"{used}Mi", "slices": 1}, "boundTo": bound} if used else {}
+        return {"metadata": {"name": f"gpu-{index}"}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("used", "chosen", "says"),
+    [
+        (
+            {},
+            1,
+            "n4 has 12207 / 8138 / 4069 / 16276 MiB free; a pod of 8138 MiB got n4, card 1: nothing left over there.",
+        ),
+        (
+            {1: 512},
+            0,
+            "n4 has 12207 / 7626 / 4069 / 16276 MiB free; a pod of 8138 MiB got n4, card 0: 4069 MiB left over ",
+        ),
+    ],
+)
+def test_what_is_free_is_read(used: dict[int, int], chosen: int, says: str) -> None:
+    cluster = Mixed(used, chosen=chosen)
+    (line,) = best_fit(cast("demos.Stage", cluster), Workload(cluster.kubectl, "demo"))
+    assert line.startswith(says)
+
+
+def test_a_card_that_fits_worse_is_a_failure() -> None:
+    cluster = Mixed({}, chosen=0)
+    with pytest.raises(DemoFailed, match="card 1 fits best, n4, card 0 was chosen"):
+        list(best_fit(cast("demos.Stage", cluster), Workload(cluster.kubectl, "demo")))
+
+
+def test_a_node_without_room_says_so() -> None:
+    cluster = Mixed({0: 12_207, 1: 1, 3: 10_000}, chosen=0)
+    with pytest.raises(
+        DemoFailed, match="n4 has 0 / 8137 / 4069 / 6276 MiB free: no card has room for a pod of 8138 MiB"
+    ):
+        list(best_fit(cast("demos.Stage", cluster), Workload(cluster.kubectl, "demo")))
+
+
+def test_parts_of_cards_that_other_namespaces_hold_are_named() -> None:
+    assert list(card_use.others(Mixed({1: 512}, chosen=0).kubectl, "demo")) == ["default/p (512 MiB of card 1 of n4)"]

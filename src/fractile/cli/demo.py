@@ -1,11 +1,13 @@
 """`fractile demo`, which `make demo` runs: a cluster, the demonstrations on it, and how to go on."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from fractile.cli.cluster_name import name_option
+from fractile.cluster import card_use
 from fractile.cluster.demos import DEMOS, Demo
 from fractile.cluster.layout import DEFAULT_NAME
 from fractile.cluster.local import LocalCluster
@@ -16,6 +18,7 @@ from fractile.cluster.workload import Workload
 from fractile.errors import FractileError, SetupError
 
 NAMESPACE = "demo"
+_NAMED = 5
 _NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they look into containers, which hollow nodes do not have
 
 
@@ -57,6 +60,8 @@ def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     work = Workload(cluster.kubectl, NAMESPACE, told=lambda line: click.echo(f"   {line}"))
     work.create_namespace()
     work.delete()  # of a run that was interrupted
+    if found := list(card_use.others(cluster.kubectl, NAMESPACE)):
+        click.echo(in_the_way(cluster.name, found))
     failed: list[str] = []
     for number, demo in enumerate(demos, 1):
         click.secho(f"\n{number}. {demo.title}", bold=True)
@@ -83,9 +88,22 @@ def _clean_up(work: Workload) -> None:
         click.echo(f"   and its pods could not be removed: {e}")
 
 
+def in_the_way(cluster: str, held: Sequence[str]) -> str:
+    """What may make demonstrations fail, and what to do."""
+    named = ", ".join(held[:_NAMED]) + (f" and {len(held) - _NAMED} more" if len(held) > _NAMED else "")
+    return (
+        f"Pods of other namespaces hold parts of cards: {named}. Demonstrations that need those cards will fail. To "
+        f"delete such a pod: fractile kubectl{_option(cluster)} delete pod POD -n NAMESPACE"
+    )
+
+
+def _option(cluster: str) -> str:
+    return "" if cluster == DEFAULT_NAME else f" --name {cluster}"
+
+
 def how_to_go_on(cluster: str, kubeconfig: Path) -> str:
     """The last lines, which README.md shows too."""
-    name = "" if cluster == DEFAULT_NAME else f" --name {cluster}"
+    name = _option(cluster)
     return f"""
 The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):
    fractile inspect{name}                  cards, and the pods that share them

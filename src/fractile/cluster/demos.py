@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from fractile.cluster import card_use
 from fractile.cluster import workload as w
 from fractile.cluster.workload import Manifest, NotInTime, Workload
 from fractile.dialects import aliyun
@@ -112,10 +113,17 @@ def three_nodes(stage: Stage, work: Workload) -> Iterator[str]:
 
 def best_fit(stage: Stage, work: Workload) -> Iterator[str]:
     """Of the cards that fit, the one with least left."""
-    work.apply([w.pod("fits-best", w.container(memory=8138), nodes=["n4"])])
+    asked = 8138
+    free = card_use.free(stage.kubectl, "n4")
+    rooms = [(room - asked, index) for index, room in enumerate(free) if room >= asked]
+    said = f"n4 has {' / '.join(map(str, free))} MiB free"
+    _expect(bool(rooms), f"{said}: no card has room for a pod of {asked} MiB")
+    left, best = min(rooms)
+    work.apply([w.pod("fits-best", w.container(memory=asked), nodes=["n4"])])
     pod = work.wait_running("fits-best")["fits-best"]
-    _expect(w.annotations(pod)[aliyun.IDX] == "1", f"card 1 fits best, {_where(pod)} was chosen")
-    yield f"n4 has 12207 / 8138 / 4069 / 16276 MiB free; a pod of 8138 MiB got {_where(pod)}: nothing left over there."
+    _expect(w.annotations(pod)[aliyun.IDX] == str(best), f"{said}, card {best} fits best, {_where(pod)} was chosen")
+    rest = f"{left} MiB" if left else "nothing"
+    yield f"{said}; a pod of {asked} MiB got {_where(pod)}: {rest} left over there."
     work.delete()
 
 

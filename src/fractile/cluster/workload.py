@@ -113,7 +113,8 @@ class Workload:
         return {item["metadata"]["name"]: item for item in items}
 
     def wait_running(self, *names: str, seconds: float = 60) -> dict[str, Manifest]:
-        """Wait until all named pods run; the pods by name. A failed pod ends the wait at once."""
+        """Wait until all named pods run; the pods by name. A failed pod ends the wait at once. If time is up, the error
+        has what kube-scheduler said last of the first pod that does not run."""
         seen: dict[str, Manifest] = {}
 
         def running() -> bool:
@@ -121,9 +122,13 @@ class Workload:
             failed = [n for n in names if n in seen and phase(seen[n]) == "Failed"]
             if failed:
                 raise NotInTime(f"pod {failed[0]} failed: {seen[failed[0]]['status'].get('message', '')}")
-            return all(n in seen and phase(seen[n]) == "Running" and ready(seen[n]) for n in names)
+            return all(runs(n) for n in names)
 
-        self.wait_until(seconds, f"pods {', '.join(names[:5])}{' ...' if len(names) > 5 else ''} to run", running)
+        def runs(name: str) -> bool:
+            return name in seen and phase(seen[name]) == "Running" and ready(seen[name])
+
+        what = f"pods {', '.join(names[:5])}{' ...' if len(names) > 5 else ''} to run"
+        self.wait_until(seconds, what, running, why=lambda: self._refusal(next(n for n in names if not runs(n))))
         return {n: seen[n] for n in names}
 
     def wait_refused(self, name: str, *, seconds: float = 30) -> str:
@@ -153,13 +158,23 @@ class Workload:
         text = self._kubectl("-n", self.namespace, "exec", name, "-c", container, "--", "env")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
-    def wait_until(self, seconds: float, what: str, done: Callable[[], bool]) -> None:
-        """Ask until it is done; NotInTime after so many seconds."""
+    def _refusal(self, name: str) -> str:
+        """The end of a sentence: why the pod waits, if kube-scheduler has said that."""
+        try:
+            said = [e["message"] for e in self.events(name) if e["reason"] == "FailedScheduling"]
+        except (FractileError, KeyError):  # it is gone
+            return ""
+        return f"; {name}: {said[-1]}" if said else ""
+
+    def wait_until(
+        self, seconds: float, what: str, done: Callable[[], bool], *, why: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Ask until it is done; NotInTime, with ``why`` at its end, after so many seconds."""
         began = self.clock()
         tell = began + _TELL
         while not done():
             if self.clock() > began + seconds:
-                raise NotInTime(f"waited {seconds:.0f} s in vain for {what}")
+                raise NotInTime(f"waited {seconds:.0f} s in vain for {what}{why()}")
             if self.clock() > tell:
                 self._told(f"still waiting for {what}: {tell - began:.0f} of at most {seconds:.0f} s")
                 tell += _TELL
