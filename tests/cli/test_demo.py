@@ -25,6 +25,6 @@ def test_pods_that_hold_cards_are_named_before_the_first_step_with_what_to_do() 
 
     assert in_the_way("two", held) == (
         f"Pods of other namespaces hold parts of cards: {', '.join(held[:5])} and 2 more. Demonstrations that need "
-        "those cards will fail. To delete such a pod: fractile kubectl --name two delete pod POD -n NAMESPACE"
+        "those cards may fail. To delete such a pod: fractile kubectl --name two delete pod POD -n NAMESPACE"
     )
     assert f": {held[0]}. " in in_the_way("fractile", held[:1])

@@ -92,7 +92,7 @@ def in_the_way(cluster: str, held: Sequence[str]) -> str:
     """What may make demonstrations fail, and what to do."""
     named = ", ".join(held[:_NAMED]) + (f" and {len(held) - _NAMED} more" if len(held) > _NAMED else "")
     return (
-        f"Pods of other namespaces hold parts of cards: {named}. Demonstrations that need those cards will fail. To "
+        f"Pods of other namespaces hold parts of cards: {named}. Demonstrations that need those cards may fail. To "
         f"delete such a pod: fractile kubectl{_option(cluster)} delete pod POD -n NAMESPACE"
     )
 
