@@ -51,11 +51,22 @@ static void settle(struct node *n, const struct peer *p, uint64_t now)
     if (p->apart && n->slices[p->slice].card[p->apart_card] >= 0) charge_since(n, p->slice, p->apart_card, p->apart_since, now);
 }
 
+/* The process is back, and says itself what it has on that card. */
+static void drop_lost(struct node *n, const struct peer *p, uint32_t card)
+{
+    for (int i = n->slices[p->slice].peers, next; i >= 0; i = next) {
+        const struct peer *other = &n->peers[i];
+        next = other->next;
+        if (other->fd == PEER_LOST && other->pid == p->pid && other->apart_card == card) peer_drop(n, (uint32_t)i);
+    }
+}
+
 bool apart_hear(struct node *n, struct peer *p, const struct arbiter_message *m)
 {
     uint64_t now = clock_now(), said = m->held_back_ns & ARBITER_RUNS ? ARBITER_RUNS : m->held_back_ns & ARBITER_HOLDS_BACK;
     if (p->apart && p->apart_card != m->card) return false; /* each card has a connection of its own */
     if (pays(n, p, now)) settle(n, p, now);
+    if (n->slices[p->slice].apart) drop_lost(n, p, m->card);
     if (said) remember(n, p, said, m->card, now);
     else forget(n, p);
     return true;

@@ -39,15 +39,6 @@ static int life_of(int fd, pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* The process is back. */
-static void drop_what_it_lost(struct node *n, uint32_t index, pid_t pid)
-{
-    for (int i = n->slices[index].peers, next; i >= 0; i = next) {
-        next = n->peers[i].next;
-        if (n->peers[i].fd == PEER_LOST && n->peers[i].pid == pid) peer_drop(n, (uint32_t)i);
-    }
-}
-
 static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
 {
     struct slice *s = &n->slices[index];
@@ -57,7 +48,6 @@ static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
     *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid};
     s->peers = at;
     s->peer_count++;
-    drop_what_it_lost(n, index, pid);
     node_watch(n, fd, FROM_PEER, (uint32_t)at);
     if (p->life >= 0) node_watch(n, p->life, FROM_DEATH, (uint32_t)at);
 }

@@ -418,7 +418,7 @@ static void see_to_outside(struct client *me)
     uint64_t before = me->apart, apart = see_to_blocked(me, turn);
     if (turn) return;
     me->apart = apart;
-    bool due = apart && clock_now() >= me->said_at + ARBITER_APART_NS;
+    bool due = (apart || !me->said_at) && clock_now() >= me->said_at + ARBITER_APART_NS; /* once at least in each connection */
     bool much = atomic_load(&p->gpu_ns) > me->gpu_ns + me->held_ns + MUCH_OUTSIDE_NS;
     if (apart != before || due || much) say_of(me, 0, ARBITER_DONE, me->asked);
 }

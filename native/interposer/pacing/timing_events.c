@@ -126,11 +126,13 @@ bool fr_timing_has_begun(struct fr_stream_state *st) { return st->count && REAL(
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
 
+/* By the lease client: into a thread's own stream another can record nothing, and into none that a capture may draw in. */
+static bool can_close(const struct fr_stream_state *st) { return atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count); }
+
 bool fr_timing_runs(struct fr_stream_state *st)
 {
-    bool can_close = atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count);
     if (!fr_timing_has_begun(st)) return false;
-    if (can_close) fr_timing_close(st);
+    if (can_close(st)) fr_timing_close(st);
     return closed(st) || (st->count && clock_now() < atomic_load(&st->queue_end) + FR_IDLE_NS);
 }
 
@@ -238,7 +240,9 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
 /* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held many events only take room. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
-    if (atomic_load(&st->blocked)) return st->count < BATCHES || b->launches % BATCH_LAUNCHES == 0;
+    bool alone = unlikely(!can_close(st) && (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host))); /* nobody else closes it */
+    if (atomic_load(&st->blocked)) return (alone && st->count < BATCHES) || b->launches % BATCH_LAUNCHES == 0;
+    if (alone) return true;
     bool unknown = !atomic_load_explicit(&prediction->samples, memory_order_relaxed);
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
@@ -279,25 +283,29 @@ static void wait_in_driver(struct fr_stream_state *st, CUevent event)
     fr_lease_client_is_alive(card);
 }
 
-/* What stands in an open batch has no event behind it, and one that is recorded now says nothing of its length. (If the stream is gone,
- * fr_stream_states_close() has closed the batch.) In the stream that a thread has for itself this thread can record none: then all of the
- * context is waited for. A capture forbids both, and a stream that waits for the program may never be done; then what was predicted is
- * waited for. */
-static void drain_open(struct fr_stream_state *st)
+/* What stands in an open batch has no event behind it. One that is recorded now ends it, and measures it if it is still at work. (If the
+ * stream is gone, fr_stream_states_close() has closed the batch.) In the stream that a thread has for itself this thread can record
+ * none: then all of the context is waited for, or, where that may wait for the program, what was predicted; there, and beside a capture, the
+ * launching thread leaves no batch open (full()). True: the batch is done. */
+static bool drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
-    CUstream stream = atomic_load(&st->handle);
-    if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) {
+    if (can_close(st)) {
+        st->open = false;
+        bool recorded = !REAL(cuEventRecord)(b->to, atomic_load(&st->handle));
+        if (recorded && REAL(cuEventQuery)(b->to) == CUDA_ERROR_NOT_READY) return false;
+    } else if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) {
         atomic_store(&st->waited_for, true);
         clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
         atomic_store(&st->waited_for, false);
     } else {
-        wait_in_driver(st, stream != CU_STREAM_PER_THREAD && !REAL(cuEventRecord)(b->to, stream) ? b->to : NULL);
+        wait_in_driver(st, NULL);
     }
     landed(st, b);
     if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
     st->open = false;
     st->count--;
+    return true;
 }
 
 void fr_timing_drain(struct fr_stream_state *st)
@@ -306,7 +314,7 @@ void fr_timing_drain(struct fr_stream_state *st)
     REAL(cuCtxGetCurrent)(&before);
     if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return;
     while (st->count && !fr_timing_may_be_blocked(st)) {
-        if (!closed(st)) return drain_open(st);
+        if (!closed(st) && drain_open(st)) return;
         wait_in_driver(st, at(st, 0)->to);
         finish(st);
     }

@@ -70,6 +70,18 @@ static void as_many_go_as_the_driver_takes(void)
     finish();
 }
 
+/* The places of the driver's queue are those of all streams together; the library's events take some. */
+static void as_many_go_into_several_streams(void)
+{
+    CUstream streams[8];
+    get_ready(1);
+    for (int i = 0; i < 8; i++) EXPECT_EQ(cuStreamCreate(&streams[i], 1), CUDA_SUCCESS);
+    for (int i = 0; i < 8; i++) wait_for_the_word(streams[i]);
+    for (int i = 0; i < 8 * 100; i++) EXPECT_EQ(spin_in(spin, 10 + i % 30, streams[i % 8]), CUDA_SUCCESS);
+    let_go();
+    finish();
+}
+
 static void launches_behind_an_event_that_waits_itself_go(void)
 {
     CUevent e;
@@ -246,6 +258,7 @@ int main(void)
     UNDER_AN_ARBITER(launches_behind_a_word_that_the_thread_writes_later_go);
     UNDER_AN_ARBITER(what_was_launched_before_is_not_taken_for_a_long_kernel);
     UNDER_AN_ARBITER(as_many_go_as_the_driver_takes);
+    UNDER_AN_ARBITER(as_many_go_into_several_streams);
     UNDER_AN_ARBITER(launches_behind_an_event_that_waits_itself_go);
     UNDER_AN_ARBITER(launches_behind_a_callback_that_waits_for_the_thread_go);
     UNDER_AN_ARBITER(launches_into_the_stream_null_beside_one_that_waits_go);

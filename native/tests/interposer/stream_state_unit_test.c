@@ -30,6 +30,7 @@ struct event {
 
 static unsigned recorded[STREAMS], reached[STREAMS], waited;
 static float card_ms;
+static bool idle; /* the card is done with all of it: what is recorded is reached */
 static CUcontext current = CONTEXT_A;
 
 static struct event *event_at(CUevent e) { return (struct event *)e; }
@@ -44,6 +45,7 @@ static CUresult record(CUevent e, CUstream s)
 {
     uintptr_t stream = (uintptr_t)s % STREAMS;
     *event_at(e) = (struct event){stream, ++recorded[stream], card_ms};
+    if (idle) reached[stream] = recorded[stream];
     return CUDA_SUCCESS;
 }
 
@@ -243,6 +245,20 @@ static void a_slice_of_another_container_is_not_counted_as_our_time(void)
     atomic_store(&card->alone_at, 0);
 }
 
+/* Also where the program has made streams wait, and could have made this one. */
+static void an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_measured(void)
+{
+    struct fr_prediction *g = kernel();
+    CUstream s = fresh_stream();
+    fr_prediction_learn(g, 100, 300000, false);
+    uint64_t before = atomic_load(&card->gpu_ns);
+    struct fr_stream_state *st = launch_of(s, g, 300000, 30.0f);
+    fr_stream_states_drain(card);
+    EXPECT_EQ(in_flight(st), 0);
+    EXPECT(atomic_load(&card->gpu_ns) - before > 29 * MS_NS);
+    EXPECT(fr_prediction_ns(g) > 5 * MS_NS);
+}
+
 /* What was counted beyond the time of the turn would be charged once more, as if it had run outside. */
 static void open_batches_of_several_streams_that_ran_together_count_once(void)
 {
@@ -254,7 +270,9 @@ static void open_batches_of_several_streams_that_ran_together_count_once(void)
     uint64_t before = atomic_load(&card->gpu_ns), granted = clock_now() - 500000;
     atomic_store(&card->granted, granted);
     atomic_store(&card->open_done, 0);
+    idle = true;
     fr_stream_states_drain(card);
+    idle = false;
     uint64_t counted = atomic_load(&card->gpu_ns) - before, passed = clock_now() - granted;
     EXPECT(counted >= 400000 && counted <= passed);
     atomic_store(&card->granted, 0);
@@ -464,6 +482,7 @@ int main(void)
     RUN(without_events_left_the_state_says_that_it_is_full);
     RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
     RUN(a_slice_of_another_container_is_not_counted_as_our_time);
+    RUN(an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_measured);
     RUN(open_batches_of_several_streams_that_ran_together_count_once);
     RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
