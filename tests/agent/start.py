@@ -9,7 +9,7 @@ async with start() as s:
 import random
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Set
+from collections.abc import AsyncGenerator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,14 @@ class Start:
         return paths.pod(pod.metadata.namespace, pod.metadata.name)
 
     def holds(
-        self, pod: Pod, container: str, held: frozenset[str], resource: str = MEM, *, mounted: bool = True
+        self,
+        pod: Pod,
+        container: str,
+        held: frozenset[str],
+        resource: str = MEM,
+        *,
+        mounted: bool = True,
+        besides: Sequence[dp.Mount] = (),
     ) -> str:
         """Allocate has given these ids to the container; the token of its directory."""
         token = self.journal.new_token()
@@ -123,6 +130,7 @@ class Start:
         answer = dp.ContainerAllocateResponse()
         if mounted:
             answer.mounts.add(container_path=directory.MOUNT, host_path=str(self.journal.path(token)))
+        answer.mounts.extend(besides)
         uid, name = PodUID(pod.metadata.uid), ContainerName(container)
         self._entries.append(Recorded(uid, name, resource, held, answer.SerializeToString()))
         self._checkpoint.write_bytes(kubelet_checkpoint.encode(self._entries, {}))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fractile.agent import prestart
+from fractile.agent import library, prestart
+from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.isolation import ISOLATION, Isolation
 from fractile.agent.owner import Denied
 from fractile.agent.runtime_class import RuntimeClasses
@@ -269,3 +270,25 @@ async def test_limits_are_enforced_where_the_labels_cannot_be_read(s: Start) -> 
     limits = s.limits(token)
     assert limits is not None
     assert limits.flags == 0
+
+
+@pytest.mark.parametrize("removed", ["libfractile.so", "ld.so.preload"])
+async def test_a_container_whose_library_was_removed_from_the_node_does_not_start(s: Start, removed: str) -> None:
+    """The container runtime makes a directory where it finds nothing to mount, and every program would run without."""
+    files = {library.INSIDE: s.world.root / "libfractile.so", library.PRELOADED: s.world.root / "ld.so.preload"}
+    for path in files.values():
+        path.touch()
+    pod = s.bind(Asks("main", 4), on={"main": [A]})
+    mounts = [dp.Mount(container_path=inside, host_path=str(path)) for inside, path in files.items()]
+    token = s.holds(pod, "main", FOUR, besides=mounts)
+    gone = s.world.root / removed
+    gone.unlink()
+    for _ in range(2):
+        denied = await s.check(FOUR)
+        assert denied is not None
+        assert denied.reason.startswith(f"{gone}, which holds the container to its limits, was removed from this node;")
+        assert s.limits(token) is None
+        gone.mkdir(exist_ok=True)  # as the container runtime does
+    gone.rmdir()
+    gone.touch()
+    assert await s.check(FOUR) is None

@@ -87,6 +87,13 @@ def test_the_control_plane_deletes_and_lists_no_secret(thief: Kubectl) -> None:
     assert "cannot list" in thief.tell("-n", SYSTEM, "get", "secrets").stderr
 
 
+def test_nobody_makes_the_secret_immutable(thief: Kubectl) -> None:
+    """Else no certificate in it could be renewed until somebody deletes it."""
+    assert "must not be immutable" in applied(thief, secret() | {"immutable": True})
+    assert applied(thief, secret()) == ""
+    assert "must not be immutable" in applied(thief, secret() | {"immutable": True})
+
+
 def test_whoever_has_the_control_planes_token_is_given_no_token_of_another_account(thief: Kubectl) -> None:
     """The controller of tokens would fill such a Secret, and the control plane may read it."""
     wanted = secret(type=TOKENS)

@@ -8,7 +8,7 @@ Failure rule: without pod-resources nothing can be said (BooksClosed); without t
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 from pathlib import Path
 
 import grpc
@@ -177,6 +177,11 @@ def mounted_at(entry: Recorded) -> frozenset[str]:
 def mounts(entry: Recorded) -> list[Path]:
     """Everything of the node that the answer to Allocate mounted."""
     return [Path(m.host_path) for m in _answered(entry)]
+
+
+def sources(entry: Recorded, places: Container[str]) -> list[Path]:
+    """What of the node our answer to Allocate mounted at these paths of the container."""
+    return [Path(m.host_path) for m in _answered(entry) if m.container_path in places]
 
 
 def _answered(entry: Recorded) -> Sequence[dp.Mount]:

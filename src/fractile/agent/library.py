@@ -23,15 +23,17 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.books import BooksClosed, Kubelet, mounts
+from fractile.agent.books import BooksClosed, Kubelet, mounts, sources
+from fractile.agent.owner import Denied
 from fractile.errors import SetupError
 from fractile.kube.pacing import Clock, Sleep
+from fractile.wire.kubelet_checkpoint import Recorded
 
 LIBRARY = "libfractile.so"
 ARBITER = "fractile-arbiter"
@@ -99,6 +101,19 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Vers
         simulated.mkdir(parents=True, exist_ok=True)
         simulated.chmod(0o1777)  # containers of any user leave their objects there
     return Version(folder, simulated)
+
+
+def denied(entries: Iterable[Recorded]) -> Denied | None:
+    """Containers that kubelet gave these answers would start without the library: whoever removed it from the node, the
+    container runtime makes a directory of each mount's missing source."""
+    for path in (path for entry in entries for path in sources(entry, (INSIDE, PRELOADED))):
+        if not path.is_file():
+            return Denied(
+                f"{path}, which holds the container to its limits, was removed from this node; the agent makes its own "
+                "version again within seconds, and kubelet starts the container then; if this does not end, delete the "
+                "pod, so that it is made again"
+            )
+    return None
 
 
 def hold(version: Version, again: Callable[[], Version]) -> Version:

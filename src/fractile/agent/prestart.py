@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fractile.agent import fence, vcuda_folder
+from fractile.agent import fence, library, vcuda_folder
 from fractile.agent.assigned import Assigned
 from fractile.agent.books import Books, BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
@@ -101,10 +101,12 @@ class PreStart:
         return denied
 
     async def _grant(self, owned: Owned, books: Books, resource: str, ids: frozenset[str]) -> Denied | None:
-        # 2. Do its own mounts leave the library and the limits alone, and does its runtime load the library?
+        # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it there?
         denied = fence.denied(owned.pod)
         if denied is None and self._runtimes is not None:
             denied = await self._runtimes.denied(owned.pod)
+        if denied is None:
+            denied = await asyncio.to_thread(library.denied, books.recorded_holders(resource, ids))
         if denied is not None:
             return denied
         # 3. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
