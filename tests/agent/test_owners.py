@@ -14,8 +14,9 @@ from fractile.agent.pods import NodePods
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.wire import placement as placement_wire
 from fractile.wire.objects import Pod
-from tests.builders import Clock
+from tests.builders import Clock, card_uuid, given, piece, placement
 from tests.fakes.apiserver import FakeApiServer, Fault
 
 ID, OTHER = "ab" * 32, "cd" * 32
@@ -249,3 +250,72 @@ async def test_whether_a_pod_is_gone_is_asked_at_most_once_in_three_seconds(w: W
     w.clock.now += 2.9
     assert await w.owners.gone(uid)
     assert w.lists() == 2
+
+
+# ── does the process's pod hold the card? ────────────────────────────────────────────────────────────────────────────
+
+CARD, ANOTHER = card_uuid("n1", 0), card_uuid("n1", 1)
+
+
+def given_a_part(w: World, text: str = "") -> Pod:
+    """A pod that was given a part of CARD, or what the text says."""
+    annotation = text or placement_wire.encode(placement(given("main", piece(CARD))))
+    ask = {"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": "8"}}}
+    made = w.server.create(
+        paths.pods("ns"),
+        {
+            "metadata": {"name": "p", "annotations": {placement_wire.ANNOTATION: annotation}},
+            "spec": {"nodeName": "n1", "containers": [ask]},
+        },
+    )
+    w.server.merge(f"{paths.pod('ns', 'p')}/status", {"status": {"containerStatuses": [status("main", ID)]}})
+    pod = msgspec.convert(made, Pod, strict=False)
+    w.pods.changed(pod)
+    return pod
+
+
+async def test_a_process_holds_the_cards_of_its_pods_placement_and_no_other(w: World) -> None:
+    uid = given_a_part(w).metadata.uid
+    assert w.owners.holds([container(OTHER, uid)], CARD)
+    assert not w.owners.holds([container(OTHER, uid)], ANOTHER)
+
+
+async def test_a_process_of_a_pod_without_a_placement_holds_no_card(w: World) -> None:
+    plain = w.pod("plain")
+    w.pods.changed(plain)
+    assert not w.owners.holds([container(ID, plain.metadata.uid)], CARD)
+
+
+async def test_a_process_of_no_pod_or_of_one_that_nobody_knows_holds_no_card(w: World) -> None:
+    given_a_part(w)
+    assert not w.owners.holds([], CARD)
+    assert not w.owners.holds([container(OTHER, "another")], CARD)
+
+
+async def test_where_kubelet_makes_no_cgroups_for_pods_the_container_id_says_whose_process_it_is(w: World) -> None:
+    given_a_part(w)
+    assert not w.owners.holds([container(ID)], CARD), "not listed yet"
+    await w.of(container(ID))
+    assert w.owners.holds([container(ID)], CARD)
+    assert not w.owners.holds([container(ID)], ANOTHER)
+
+
+async def test_the_pod_of_a_process_counts_before_the_id_of_an_inner_container(w: World) -> None:
+    given_a_part(w)
+    await w.of(container(ID))
+    assert not w.owners.holds([container(OTHER, "another"), container(ID)], CARD)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [placement_wire.encode(placement(given("main", piece(CARD)), node="n2")), "nonsense"],
+    ids=["of another node", "that cannot be read"],
+)
+async def test_a_placement_gives_no_card(w: World, text: str) -> None:
+    uid = given_a_part(w, text).metadata.uid
+    assert not w.owners.holds([container(ID, uid)], CARD)
+
+
+async def test_before_the_view_is_complete_a_process_may_hold_any_card(w: World) -> None:
+    w.pods.follow()
+    assert w.owners.holds([container(ID, "another")], CARD)
