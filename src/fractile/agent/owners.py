@@ -96,10 +96,8 @@ class Owners:
         the node are not known yet."""
         if not self._pods.complete:
             return True
-        uid = self.outermost(places)
-        if not uid and (owner := self._known(places)) is not None:  # of kubelets that make no cgroups for pods
-            uid = PodUID(owner.uid)
-        seen = self._pods.by_uid(uid)
+        owner = self._known(places)
+        seen = self._pods.by_uid(PodUID(owner.uid)) if owner is not None else None
         try:
             placement = placement_of(seen.pod) if seen is not None else None
         except WireError:
