@@ -34,6 +34,7 @@ struct batch {
     bool beside; /* the turn before or the one after may have had a part of FR_HANDOVER_NS in it */
     bool held;   /* back by the program, and let go: it was counted then, and the arbiter charges the time */
     bool apart;  /* back by the program, and done before anybody saw that it ran */
+    bool late;   /* its second event was recorded when it was done: its length is not known */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };

@@ -107,7 +107,8 @@ static void finish(struct fr_stream_state *st)
     b->shared |= atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
     b->beside |= passes && clock_now() >= passes;
-    if (timed && !b->held && !b->apart) learn(b, (uint64_t)((double)ms * 1e6));
+    b->shared |= b->held || b->apart; /* outside of a turn */
+    if (timed && !b->late) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
@@ -126,13 +127,17 @@ bool fr_timing_has_begun(struct fr_stream_state *st) { return st->count && REAL(
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
 
+static bool is_reached(CUevent e) { return REAL(cuEventQuery)(e) != CUDA_ERROR_NOT_READY; }
 /* By the lease client: into a thread's own stream another can record nothing, and into none that a capture may draw in. */
 static bool can_close(const struct fr_stream_state *st) { return atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count); }
 
 bool fr_timing_runs(struct fr_stream_state *st)
 {
     if (!fr_timing_has_begun(st)) return false;
-    if (can_close(st)) fr_timing_close(st);
+    if (can_close(st) && st->open) {
+        fr_timing_close(st);
+        if (st->count) newest(st)->late = is_reached(newest(st)->to);
+    }
     return closed(st) || (st->count && clock_now() < atomic_load(&st->queue_end) + FR_IDLE_NS);
 }
 
@@ -148,7 +153,7 @@ uint64_t fr_timing_due(struct fr_stream_state *st)
     return atomic_load(&st->queue_end) - behind;
 }
 
-static bool oldest_is_done(struct fr_stream_state *st) { return closed(st) && REAL(cuEventQuery)(at(st, 0)->to) != CUDA_ERROR_NOT_READY; }
+static bool oldest_is_done(struct fr_stream_state *st) { return closed(st) && is_reached(at(st, 0)->to); }
 
 void fr_timing_collect(struct fr_stream_state *st)
 {
@@ -191,7 +196,7 @@ static void begin(struct fr_stream_state *st, bool dry)
     struct batch *b = at(st, st->count);
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, st->handle)) return;
     b->ns = b->launches = b->kernels = 0;
-    b->gap = b->held = b->apart = false;
+    b->gap = b->held = b->apart = b->late = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
@@ -293,7 +298,7 @@ static bool drain_open(struct fr_stream_state *st)
     if (can_close(st)) {
         st->open = false;
         bool recorded = !REAL(cuEventRecord)(b->to, atomic_load(&st->handle));
-        if (recorded && REAL(cuEventQuery)(b->to) == CUDA_ERROR_NOT_READY) return false;
+        if (recorded && !is_reached(b->to)) return false;
     } else if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) {
         atomic_store(&st->waited_for, true);
         clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);

@@ -320,6 +320,24 @@ static void what_is_let_go_asks_for_a_turn_once(void)
     EXPECT_EQ(in_flight(st), 0);
 }
 
+/* Else a program that makes a stream wait in each round would be taken for held back for long, in each. */
+static void what_is_let_go_teaches_how_long_its_kernels_take(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    tell_to_wait(s);
+    struct fr_stream_state *st = launch_of(s, g, FR_UNKNOWN_NS, 5);
+    fr_stream_states_drain(card);
+    for (int i = 0; i < 3; i++) launch_of(s, g, FR_UNKNOWN_NS, 5);
+    begin_of(s);
+    EXPECT(fr_blocked_resumed(card, false));
+    all_of(s);
+    EXPECT(!fr_blocked_resumed(card, false));
+    EXPECT_EQ(in_flight(st), 0);
+    EXPECT(fr_prediction_ns(g) > 4 * MS_NS && fr_prediction_ns(g) < 6 * MS_NS);
+    EXPECT(atomic_load(&g->samples) >= 4);
+}
+
 static void behind_a_stream_that_is_held_back_events_are_few(void)
 {
     CUstream s = fresh_stream();
@@ -487,6 +505,7 @@ int main(void)
     RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);
+    RUN(what_is_let_go_teaches_how_long_its_kernels_take);
     RUN(behind_a_stream_that_is_held_back_events_are_few);
     RUN(before_a_stream_is_destroyed_its_open_batch_gets_its_event);
     RUN(a_context_that_ends_takes_its_events_with_it);

@@ -55,6 +55,7 @@ static void serve(int fd)
 {
     struct arbiter_message m;
     while (recv(fd, &m, sizeof m, 0) == sizeof m) {
+        if (m.kind == ARBITER_DONE && !m.lease) continue; /* of no turn: what else it has on the card */
         if (m.kind == ARBITER_DONE) {
             atomic_store(&seen->done, now_ns());
             if (atomic_load(&seen->done) < atomic_load(&seen->granted) + 3 * MS / 2) atomic_fetch_add(&seen->short_turns, 1);
