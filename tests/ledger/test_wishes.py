@@ -84,9 +84,20 @@ def _part(n: int, memory: int, percent: int, cores: int) -> ContainerRequest:
     return by_slots(1, 0 if percent <= 100 else memory, cores, f"c{n}", percent=percent if percent <= 100 else 0)
 
 
-def test_a_pod_of_hundreds_of_parts_takes_no_more_room_than_one_of_a_few() -> None:
-    one, many = wish(by_memory(8)), wish(*(by_memory(1 + n, f"c{n}") for n in range(250)))
-    assert many == structs.replace(one, parts=(CardPart(250),), more=249)
+@pytest.mark.parametrize(
+    ("parts", "largest"),
+    [
+        pytest.param([(n, 0, 0) for n in range(1, 251)], CardPart(250), id="by MiB"),
+        pytest.param([(n, 0, n % 31) for n in range(1, 251)], CardPart(250, cores=30), id="by MiB, with cores"),
+        pytest.param([(0, 1 + n % 60, 0) for n in range(250)], CardPart(0, 60), id="by percent"),
+        pytest.param([(0, 1 + n % 60, n % 31) for n in range(250)], CardPart(0, 60, 30), id="by percent, with cores"),
+    ],
+)
+def test_a_pod_of_hundreds_of_parts_takes_no_more_room_than_one_of_a_few(
+    parts: list[tuple[int, int, int]], largest: CardPart
+) -> None:
+    asked = [by_slots(1, mib, cores, f"c{n}", percent=percent) for n, (mib, percent, cores) in enumerate(parts)]
+    assert wish(*asked) == structs.replace(NOTHING, parts=(largest,), more=249)
 
 
 def test_hostile_amounts_are_cut() -> None:
