@@ -1,10 +1,14 @@
 """Which cards of a node serve a pod."""
 
+from fractions import Fraction
+
 import pytest
 from msgspec import structs
 
 from fractile.model.request import ContainerRequest, Request, Role, Selector
+from fractile.model.sharing import Rule
 from fractile.policy.cards import POLICIES, cards_needed, choose, fits
+from fractile.policy.effort import Effort
 from fractile.policy.state import NodeState
 from tests.builders import CARD_MEMORY, by_card, by_memory, by_share, by_slots, card_state, node_state, only, request
 from tests.builders import card_uuid as uuid
@@ -217,6 +221,15 @@ def test_memory_gives_way_by_every_policy(policy: str) -> None:
     assert chosen(state, *asked, policy=policy) == {"small": [1], "large": [0]}
 
 
+def test_several_containers_give_way_when_they_would_take_the_last_unused_card() -> None:
+    state = NodeState(
+        node_state("n").node,
+        (card_state(0, 8192, node="n", memory=8192), card_state(1, 9000, node="n", memory=FULL)),
+    )
+    asked = (by_memory(4000, "a"), by_memory(4000, "b"), by_card(1, "large"))
+    assert chosen(state, *asked) == {"a": [1], "b": [1], "large": [0]}
+
+
 def test_both_on_a_node_without_an_unused_card_is_impossible() -> None:
     assert chosen(node_state("n", 5, 5), by_memory(1, "small"), by_card(1, "large")) is None
     assert chosen(node_state("n", 5, FULL), by_memory(6, "small"), by_card(1, "large")) is None
@@ -332,6 +345,34 @@ def test_only_admitted_cards_are_chosen(selector: Selector, cards: list[int] | N
     assert chosen(MIXED, only(selector, by_card())) == wanted
 
 
+def test_containers_with_selectors_share_one_card_when_one_has_room_for_all() -> None:
+    asked = [only(Selector(models=("V100",)), by_memory(50, name)) for name in "ab"]
+    assert chosen(node_state("n", 60, 100), *asked) == {"a": [1], "b": [1]}
+
+
+def test_a_card_is_shared_only_by_containers_to_which_it_is_right() -> None:
+    first, other = only(Selector(models=("T4",)), by_memory(50, "a")), by_memory(50, "b")
+    assert chosen(MIXED, first, other) == {"a": [0], "b": [0]}
+    assert chosen(MIXED, only(Selector(models=("A100",)), by_memory(50, "a")), other) == {"a": [1], "b": [1]}
+
+
+def test_each_container_that_takes_over_whole_cards_gets_one_that_is_right_for_it() -> None:
+    state = structs.replace(MIXED, cards=(*MIXED.cards, card_state(3, FULL, node="n", model="NVIDIA A10")))
+    a10 = Selector(models=("A10",), not_models=("A100",))
+    found = chosen(state, by_card(2, "warm", role=INIT), by_card(1, "a"), only(a10, by_card(1, "b")))
+    assert found == {"warm": [2, 3], "a": [2], "b": [3]}
+
+
+def test_containers_share_a_card_only_in_sizes_that_its_rule_allows() -> None:
+    halves = Rule(fractions=(Fraction(1, 2),))
+    state = NodeState(
+        node_state("n").node,
+        (structs.replace(card_state(0, FULL, node="n"), rule=halves), card_state(1, FULL, node="n")),
+    )
+    assert chosen(state, by_memory(FULL // 2, "a"), by_memory(FULL // 2, "b")) == {"a": [0], "b": [0]}
+    assert chosen(state, by_memory(4000, "a"), by_memory(4000, "b")) == {"a": [1], "b": [1]}
+
+
 def test_the_policy_of_the_pod_wins_over_that_of_the_cluster_and_an_unknown_one_is_the_default() -> None:
     state = node_state("n", 5000, 9000)
     for own, cluster, card in (("spread", "binpack", 1), ("", "spread", 1), ("", "", 0), ("nonsense", "spread", 0)):
@@ -362,3 +403,33 @@ def test_a_pod_fits_when_cards_are_found_for_it(containers: list[ContainerReques
     state = node_state("n", 5000, 6000)
     assert fits(request(*containers), state) is fitting
     assert (choose(request(*containers), state) is not None) is fitting
+
+
+# ── what a choice costs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cost(state: NodeState, *containers: ContainerRequest) -> int:
+    """Looks, of a choice that finds cards."""
+    effort = Effort()
+    assert choose(request(*containers), state, effort=effort) is not None
+    return effort.spent
+
+
+@pytest.mark.parametrize("sizes", [1, 5])
+def test_each_choice_for_several_containers_costs_something_so_that_a_call_over_many_nodes_has_an_end(
+    sizes: int,
+) -> None:
+    memories = [FULL + n % sizes for n in range(8)]
+    state = NodeState(node_state("n").node, tuple(card_state(i, m, node="n", memory=m) for i, m in enumerate(memories)))
+    assert cost(state, by_memory(50, "a"), by_memory(50, "b")) > 0
+
+
+def test_containers_that_are_compared_with_each_card_cost_more() -> None:
+    state, two = node_state("n", *[FULL] * 8), [by_memory(50, name) for name in "ab"]
+    assert cost(state, *(only(Selector(models=("V100",)), one) for one in two)) > cost(state, *two)
+
+
+def test_where_a_call_has_nothing_left_several_containers_are_given_up_on_any_node() -> None:
+    over = Effort(0)
+    assert not fits(request(by_memory(50, "a"), by_memory(50, "b")), node_state("n", FULL), over)
+    assert over.given_up

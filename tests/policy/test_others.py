@@ -6,13 +6,13 @@ from msgspec import structs
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.properties import shared
-from fractile.model.request import ContainerRequest, Role
+from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.policy.cards import choose, fits
 from fractile.policy.others import distance
 from fractile.policy.plan import plan
 from fractile.policy.state import NodeState
 from fractile.wire.resource_class import DEVICE_SLOT
-from tests.builders import by_card, by_class, by_memory, card, card_state, cluster, device, request
+from tests.builders import by_card, by_class, by_memory, card, card_state, cluster, device, only, request
 
 IB = "ib"
 
@@ -111,6 +111,14 @@ def test_of_devices_that_are_as_near_containers_share_the_one_that_holds_both() 
     assert given(plan(request(by_memory(1024, "a"), ib("a")), there)) == {"a": ["0"]}
     asked = request(by_memory(1024, "a"), ib("a"), by_memory(1024, "b"), ib("b"))
     assert given(plan(asked, there)) == {"a": ["1"], "b": ["1"]}
+
+
+def test_containers_of_one_class_share_the_device_of_it_that_holds_both() -> None:
+    """Though each alone would be given the fuller one."""
+    there = node(card(), *(device(index=i, shares=shares) for i, shares in enumerate((1, 2, 2))))
+    of_class = Selector(models=("ConnectX",), not_cards=(device(index=1).uuid,))
+    asked = request(by_memory(1024, "a"), only(of_class, ib("a")), by_memory(1024, "b"), only(of_class, ib("b")))
+    assert given(plan(asked, there)) == {"a": ["2"], "b": ["2"]}
 
 
 def test_where_no_near_device_is_free_a_card_near_a_free_one_is_taken() -> None:
