@@ -13,11 +13,13 @@ from fractile.extender.bind import Binder, Narrowed
 from fractile.model.device_class import DeviceClass
 from fractile.model.quota import NamespaceQuota, Place, Quota
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import PodRequest
+from fractile.model.request import PodRequest, Selector
 from fractile.model.units import MemoryUnit, MiB, NodeName, Percent, PodUID
+from fractile.policy.cards import fits
+from fractile.policy.effort import Effort
 from fractile.wire.objects import Container, Pod, ResourceRequirements
 from fractile.wire.resource_class import GPU_SLOT, resource_name
-from tests.builders import CARD_MEMORY, card_uuid, cards, container, in_use, on_card, pod
+from tests.builders import CARD_MEMORY, card_uuid, cards, container, in_use, on_card, only, pod
 from tests.control.plane import NOW_NS, Plane, plane
 from tests.extender.test_bind import args, bind
 
@@ -231,17 +233,68 @@ async def test_a_binding_names_the_lead_under_which_it_was_decided() -> None:
         assert p.annotations("none") == {"fractile.dev/leader": "vm_1/7"}
 
 
+# ── pods that are hard to place ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_many_sizes(p: Plane, name: str, total: int, *, count: int, seed: int) -> Pod:
+    """A pod of so many containers, each with a part of one card."""
+    rng = random.Random(seed)
+    shares = [rng.randint(100, 600) for _ in range(count)]
+    limits = [{"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(share * total // sum(shares))} for share in shares]
+    return p.submit(
+        name, *(Container(name=f"c{n}", resources=ResourceRequirements(limits=each)) for n, each in enumerate(limits))
+    )
+
+
+def on_cards(*indexes: int) -> Narrowed:
+    """A policy that takes these cards of a node."""
+
+    def narrowed(request: PodRequest, node: str) -> PodRequest:
+        selector = Selector(cards=tuple(card_uuid(node, index) for index in indexes))
+        return msgspec.structs.replace(request, containers=tuple(only(selector, c) for c in request.containers))
+
+    return narrowed
+
+
 async def test_bind_refuses_a_pod_that_is_too_hard_to_place_in_a_bounded_time(p: Plane) -> None:
     p.node("n8", cards("n8", 8))
-    rng = random.Random(1)
-    shares = [rng.randint(100, 600) for _ in range(24)]
-    sizes = [share * (8 * CARD_MEMORY - 80) // sum(shares) for share in shares]
-    limits = [{"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(size)} for size in sizes]
-    many = [Container(name=f"c{n}", resources=ResourceRequirements(limits=each)) for n, each in enumerate(limits)]
-    found = p.submit("hostile", *many)
+    found = of_many_sizes(p, "hostile", 8 * CARD_MEMORY - 80, count=24, seed=1)
     began = time.thread_time()
     answer = await bind(p, found, "n8")
     assert time.thread_time() - began < 0.5  # measured 0.05; the bar allows for a busy machine
     assert answer is not None
     assert "no way to share out its 24 containers" in str(answer)
     assert p.entry(found) is None
+
+
+@pytest.mark.parametrize("policy", [open_choice, on_cards(*range(8))], ids=["any card", "the policy's cards"])
+async def test_a_filter_does_not_repeat_a_search_that_a_bind_gave_up(p: Plane, policy: Narrowed) -> None:
+    p.node("n8", cards("n8", 8))
+    found = of_many_sizes(p, "hostile", 8 * CARD_MEMORY - 80, count=24, seed=1)
+    assert await plain(p, policy).bind(args(found, "n8")) is not None
+    request, state = policy(request_of(found), "n8") or request_of(found), p.ledger.node("n8")
+    assert state is not None
+    unknown, known = Effort(easy=0), Effort(easy=0, dead_ends=p.ledger.dead_ends)
+    assert not fits(request, state, unknown)
+    assert not fits(request, state, known)
+    assert known.spent < unknown.spent / 10
+
+
+@pytest.mark.parametrize(
+    ("used", "policy"),
+    [pytest.param([], open_choice, id="any card"), pytest.param([100], on_cards(1, 2, 3), id="the policy's cards")],
+)
+async def test_a_bind_searches_longer_than_a_filter_for_cards_that_hold_the_pod(
+    p: Plane, used: list[int], policy: Narrowed
+) -> None:
+    """Three cards are unused, and the pod takes all of them but a few MiB."""
+    p.node("n3", cards("n3", len(used) + 3))
+    in_use(p.ledger, "n3", *used)
+    found = of_many_sizes(p, "tight", 3 * FULL, count=14, seed=11)
+    request, state = policy(request_of(found), "n3") or request_of(found), p.ledger.node("n3")
+    assert state is not None
+    assert not fits(request, state, Effort())
+    assert await plain(p, policy).bind(args(found, "n3")) is None
+    *others, first, second, third = p.free("n3")
+    assert others == [FULL - taken for taken in used]
+    assert max(first, second, third) < 20
