@@ -68,6 +68,7 @@ def test_a_new_ledger_knows_nothing() -> None:
     ledger = Ledger(Clock())
     assert ledger.statistics() == Statistics(nodes=0, cards=0, assumed=0, bound=0, conflicts=0, generation=0)
     assert (ledger.reshared, ledger.unsettled, ledger.audit()) == (0, False, [])
+    assert len(ledger.dead_ends) == 0
 
 
 def test_a_node_without_cards_is_unknown_though_every_column_is_in_use() -> None:

@@ -95,6 +95,11 @@ def test_a_card_that_takes_no_more_slices_has_no_cores_left_for_scans(ledger: Le
     assert spare(ledger) == 100
 
 
+def test_a_card_that_takes_more_slices_has_the_cores_that_are_not_promised(ledger: Ledger) -> None:
+    assert ledger.assume(A, of_n1(piece(card_uuid("n1", 0), 10, 30))) is None
+    assert spare(ledger) == 70
+
+
 def test_a_card_that_takes_no_more_slices_keeps_its_debt(ledger: Ledger) -> None:
     for uid in (A, B):
         assert ledger.observe(uid, of_n1(piece(card_uuid("n1", 0), 10, 30))) is None

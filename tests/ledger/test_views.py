@@ -1,5 +1,7 @@
 """What the ledger shows besides the cards of a node: what it withholds, what would be, and what waits for an answer."""
 
+from collections.abc import Callable
+
 import pytest
 
 from fractile.ledger.ledger import Ledger, State
@@ -136,6 +138,13 @@ def test_more_than_there_is_may_be_imagined(ledger: Ledger) -> None:
     assert imagined(ledger, (), FULL, 1)[1] == (-1, 100, False)
 
 
+def test_a_node_is_imagined_with_what_others_will_take(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 5000))
+    state = ledger.imagine("n1", taken=[[less(100, 10)], [less(20)]])
+    assert state is not None
+    assert [(c.free_memory, c.free_cores) for c in state.cards] == [(FULL - 5120, 90), (FULL, 100)]
+
+
 def test_nodes_without_cards_are_not_imagined_and_those_with_other_devices_are() -> None:
     ledger = cluster({"n1": [device("n1")]})
     assert ledger.imagine("n9") is None
@@ -202,6 +211,43 @@ def test_holds_that_differed_are_counted(ledger: Ledger) -> None:
 
 def test_the_statistics_say_the_generation(ledger: Ledger) -> None:
     assert ledger.statistics().generation == ledger.generation
+
+
+# ── stamps ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_change_on_a_node_gives_it_another_stamp_and_no_other_node(ledger: Ledger) -> None:
+    other, seen = ledger.stamp("n2"), [ledger.stamp("n1")]
+    changes: list[Callable[[], object]] = [
+        lambda: ledger.assume(A, on_card(0, 10)),
+        lambda: ledger.assume(B, on_card(0, 10)),
+        lambda: ledger.release(A),
+        lambda: ledger.withhold(FIRST, less(1000)),
+        lambda: ledger.put_card(N1, card("n1", 2)),
+        lambda: ledger.put_card(N1, card("n1", 3)),
+        lambda: ledger.drop_card(card_uuid("n1", 3)),
+        lambda: ledger.drop_card(card_uuid("n1", 2)),
+    ]
+    for change in changes:
+        change()
+        seen.append(ledger.stamp("n1"))
+    assert len(set(seen)) == len(seen)
+    assert all(seen)
+    assert ledger.stamp("n2") == other
+
+
+@pytest.mark.parametrize("kind", [card, device], ids=["GPUs", "other devices"])
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_node_has_a_stamp_for_as_long_as_it_has_a_card(kind: Callable[[str, int], Card], node: str) -> None:
+    ledger = cluster({n: [kind(n, i) for i in range(2)] for n in ("n1", "n2")})
+    assert ledger.stamp("n9") == 0
+    before = ledger.stamp(node)
+    ledger.drop_card(kind(node, 0).uuid)
+    assert ledger.stamp(node) not in (0, before)
+    ledger.drop_card(kind(node, 1).uuid)
+    assert ledger.stamp(node) == 0
+    ledger.put_card(NodeName(node), kind(node, 0))
+    assert ledger.stamp(node) > 0
 
 
 def test_a_card_shows_what_was_reported_of_it(ledger: Ledger) -> None:
@@ -353,6 +399,50 @@ def test_a_move_of_which_no_version_is_known_is_not_over(ledger: Ledger) -> None
     ledger.observe(A, on_card(0, 100))
     assert ledger.move(A, on_card(1, 100)) is None
     assert not ledger.stayed(A, on_card(0, 100), version=8)
+
+
+def test_a_move_that_names_the_first_version_is_over_with_the_second(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100), version=1) is None
+    assert ledger.stayed(A, on_card(0, 100), version=2)
+
+
+def test_versions_up_to_the_one_that_a_move_names_may_show_any_placement(ledger: Ledger) -> None:
+    """Whatever it was before; the write of the move makes a later version."""
+    ledger.observe(A, on_card(0, 100))
+    assert not ledger.before_move(A, on_card(1, 5000), version=1), "it does not move"
+    assert ledger.move(A, on_card(1, 100), version=7) is None
+    for settle in (lambda: False, lambda: ledger.moved(A)):
+        settle()
+        for version in (1, 7):
+            assert ledger.before_move(A, on_card(1, 5000), version=version)
+        for version in (0, 8):
+            assert not ledger.before_move(A, on_card(1, 5000), version=version)
+    assert not ledger.before_move(B, on_card(1, 5000), version=7), "it holds nothing"
+
+
+def test_both_placements_may_be_shown_while_the_write_of_a_move_is_under_way(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100), version=7) is None
+    for index in (0, 1):
+        assert ledger.before_move(A, on_card(index, 100), version=8)
+    ledger.moved(A)
+    assert not ledger.before_move(A, on_card(0, 100), version=8)
+
+
+def test_a_move_that_is_written_again_counts_from_the_later_version(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100), version=7) is None
+    assert ledger.moved(A, version=9)
+    assert ledger.before_move(A, on_card(0, 100), version=9)
+    assert not ledger.before_move(A, on_card(0, 100), version=10)
+
+
+def test_where_no_move_names_a_version_none_is_before_it(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100)) is None
+    assert ledger.moved(A)
+    assert not ledger.before_move(A, on_card(0, 100), version=1)
 
 
 def test_a_pod_moves_to_reported_cards_only(ledger: Ledger) -> None:
