@@ -31,7 +31,7 @@ $(OUT)/fuzz/limits_fuzz: interposer/ledger/limits_page.c interposer/ledger/limit
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/image_fuzz: $(patsubst %,interposer/memory/%.c,fatbin cubin ptx_globals ptx_tokens unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/unpack_fuzz: $(patsubst %,interposer/memory/%.c,unpack_lz4 unpack_zstd zstd_tables)
-$(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/schedule.c arbiter/shared_turns.c arbiter/anticipate.c
+$(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/apart.c arbiter/schedule.c arbiter/shared_turns.c arbiter/anticipate.c
 $(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account frees ledger objects objects_table oom_retry own_account reap slot slot_owner) $(addprefix interposer/base/,era.c lock.c)
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
