@@ -74,7 +74,7 @@ static void step(const uint8_t *data)
 {
     uint32_t at = data[1] % (SLICES * PEERS_EACH);
     struct peer *p = &n.peers[at];
-    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = data[2] % 5, .card = data[3] % 5, .more = data[4] & 1};
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = data[2] % 5, .card = data[3] % 5, .more = data[4] & 1, .held_back_ns = data[4] >> 1 & 7};
     memcpy(&m.gang, data + 8, 8);
     if (p->fd >= 0) m.lease = n.slices[p->slice].lease[m.card % 3] - (data[4] >> 7);
     if (data[5] == 255) memcpy(&m.card, data + 8, 4), memcpy(&m.version, data + 12, 4);
