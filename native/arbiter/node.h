@@ -115,7 +115,7 @@ void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
 
 /* apart.c: work that runs outside of turns */
 bool apart_hear(struct node *n, struct peer *p, const struct arbiter_message *m); /* a DONE; false: nonsense */
-void apart_lose(struct node *n, struct peer *p, uint64_t wanted); /* its connection, in the turns of these cards; the process lives */
+void apart_lose(struct node *n, struct peer *p, uint64_t in_turns); /* its connection, in the turns of these cards; the process lives */
 void apart_end(struct node *n, struct peer *p);                   /* the process has ended */
 uint64_t apart_charge(struct node *n, uint64_t now);              /* what has run up to now; when to look again, 0: no need */
 
