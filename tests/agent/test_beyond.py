@@ -11,7 +11,7 @@ from fractile.agent.outside import Finding
 from fractile.agent.slices import Granted
 from fractile.model.units import CardUUID
 from fractile.region.page import Limits
-from tests.agent.test_audit import world
+from tests.agent.audit_world import world
 from tests.agent.test_outside import MIB, granted, process
 
 A = CardUUID("GPU-a")

@@ -21,7 +21,7 @@ from fractile.kube import paths
 from fractile.kube.reflector import Gone
 from fractile.model.units import PodUID
 from fractile.wire.objects import ALLOWED
-from tests.agent.test_audit import CARD, MIB, World, deletions, folder, over, world
+from tests.agent.audit_world import CARD, MIB, World, deletions, folder, over, world
 
 UID, OTHER = "11111111-2222-3333-4444-555555555555", "66666666-2222-3333-4444-555555555555"
 ID, SECOND = "c" * 64, "d" * 64
