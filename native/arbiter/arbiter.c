@@ -163,17 +163,19 @@ static void decide(struct node *n, uint64_t *again)
     if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
 }
 
-static void serve(struct node *n)
+/* False: it cannot go on. */
+static bool serve(struct node *n)
 {
     struct epoll_event events[ROUND];
     while (!stop) {
         uint64_t again;
         decide(n, &again);
         struct pollfd p = {.fd = n->epoll, .events = POLLIN};
-        if (clock_poll(&p, 1, again) < 0 && errno != EINTR) break;
+        if (clock_poll(&p, 1, again) < 0 && errno != EINTR) return fprintf(stderr, "fractile-arbiter: cannot wait for containers: %s\n", strerror(errno)), false;
         int ready = epoll_wait(n->epoll, events, ROUND, 0);
         for (int i = 0; i < ready; i++) handle(n, &events[i]);
     }
+    return true;
 }
 
 /* ---- beginning and end ---- */
@@ -275,9 +277,9 @@ static int run(const char *root, const char *control, char **slices)
     for (; *slices; slices++)
         if (slice_is_served(*slices)) return fprintf(stderr, "fractile-arbiter: another arbiter serves %s; one is enough for all cards\n", *slices), 1;
         else if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
-    serve(&node);
+    bool told = serve(&node);
     end(&node, control);
-    return 0;
+    return told ? 0 : 1;
 }
 
 /* One line, and the status of a wrong command line. */

@@ -62,6 +62,17 @@ static void fail(const char *what)
     exit(1);
 }
 
+static void fail_of_process(pid_t pid, int status)
+{
+    char what[160];
+    const char *who = "an unknown process";
+    for (int i = 0; i < meter_count; i++)
+        if (meters[i].pid == pid) who = meters[i].tenant < 0 ? "arbiter" : tenants[meters[i].tenant].name;
+    if (WIFSIGNALED(status)) snprintf(what, sizeof what, "a process of %s ended by signal %d before the case began", who, WTERMSIG(status));
+    else snprintf(what, sizeof what, "a process of %s ended with exit code %d before the case began", who, WEXITSTATUS(status));
+    fail(what);
+}
+
 /* ---- starting ---- */
 
 static void start(char **words, const char *container, const char *slice, const char *preload)
@@ -151,7 +162,7 @@ static void await_ready(void)
     for (int i = 0; (int)atomic_load(&board->ready) < seats || !arbiter_serves(); i++) {
         int status;
         pid_t gone = waitpid(-1, &status, WNOHANG);
-        if (gone > 0) fail("a process of the case ended before it began");
+        if (gone > 0) fail_of_process(gone, status);
         if (i > PATIENCE_S * 1000) fail("the tenants did not get ready");
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }

@@ -56,6 +56,18 @@ def a_second_one_for_the_same_directory_is_refused(place: Path) -> None:
     assert not list(place.glob("arbiter.sock"))
 
 
+def one_that_cannot_wait_says_why_and_fails(place: Path) -> None:
+    """Under the virtual clock it waits with a pipe of its own, whose place is taken here."""
+    slices, bell = place / "slices", place / "clock-bell.0"
+    slices.mkdir()
+    bell.mkdir()
+    command = [ARBITER.parents[1] / "virtual/arbiter/fractile-arbiter", "--slices", slices]
+    environment = dict(os.environ, SIMGPU_DIR=str(place), SIMGPU_CLOCK="virtual")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and "fractile-arbiter: cannot wait for containers: " in done.stderr, done
+    assert f"{bell}: Is a directory" in done.stderr, done.stderr
+
+
 def help_is_for_who_asks(place: Path) -> None:
     done = subprocess.run([ARBITER, "--help"], cwd=place, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0 and not done.stderr
@@ -67,6 +79,7 @@ TESTS = [
     mistakes_are_told_in_one_line,
     the_socket_is_named_as_it_is_found,
     a_second_one_for_the_same_directory_is_refused,
+    one_that_cannot_wait_says_why_and_fails,
     help_is_for_who_asks,
 ]
 
