@@ -78,6 +78,8 @@ async def test_each_container_of_each_pod_has_its_own_owner(w: World) -> None:
     assert await w.of(container("2" * 64)) == Owner(first.metadata.uid, "ns", "a", "two")
     assert await w.of(container("3" * 64)) == Owner(second.metadata.uid, "ns", "b", "one")
     assert w.lists() == 1
+    assert w.owners.containers(first.metadata.uid) == {"1" * 64, "2" * 64}
+    assert w.owners.containers(second.metadata.uid) == {"3" * 64}
 
 
 async def test_only_containers_of_this_node_are_known(w: World) -> None:
