@@ -1,6 +1,9 @@
 """What is checked before a container starts, in which order, and what is written then."""
 
+import errno
 import logging
+import os
+import shutil
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -221,13 +224,48 @@ async def test_a_container_whose_directory_is_not_known_gets_no_limits_anywhere(
     assert (s.limits(token), s.granted) == (None, 0)
 
 
-async def test_a_disk_that_refuses_the_limits_is_a_reason(s: Start) -> None:
-    _, token = s.four()
-    (s.journal.path(token) / directory.LIMITS / "in the way").mkdir(parents=True)
+async def test_a_disk_that_is_full_is_a_reason(s: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    s.four()
+
+    def full(descriptor: int, begin: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
     denied = await s.check(FOUR)
     assert denied is not None
-    assert directory.LIMITS in denied.reason
+    assert "No space left on device" in denied.reason
     assert s.granted == 0
+
+
+@pytest.mark.parametrize("name", ["ids", directory.LIMITS, "shared", directory.REGION])
+async def test_a_folder_in_the_place_of_one_of_its_files_keeps_no_container_from_starting(s: Start, name: str) -> None:
+    """As a container runtime makes them of what it does not find."""
+    _, token = s.four()
+    here = s.journal.path(token) / name
+    if here.is_dir():
+        shutil.rmtree(here)
+    here.unlink(missing_ok=True)
+    (here / "below").mkdir(parents=True)
+    assert await s.check(FOUR) is None
+    assert s.allowed(token) == {A.uuid: 4096}
+    assert s.journal.exists(token)
+
+
+async def test_what_cannot_be_taken_away_is_named_with_its_path_and_what_to_do(
+    s: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, token = s.four()
+    here = s.journal.path(token) / directory.LIMITS
+    here.mkdir()
+
+    def busy(name: str, *, dir_fd: int) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    denied = await s.check(FOUR)
+    assert denied is not None
+    assert str(here) in denied.reason
+    assert "remove it" in denied.reason
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,23 @@ async def test_a_directory_that_stayed_for_its_region_gets_its_files_again_and_t
         assert await n.told() == []
 
 
+@pytest.mark.parametrize("name", [directory.LIMITS, "ids"])
+async def test_a_folder_in_the_place_of_a_file_of_a_container_that_runs_goes_and_the_file_is_there_again(
+    name: str,
+) -> None:
+    async with node() as n:
+        _, token = await n.started()
+        here, before = n.s.journal.path(token), n.s.limits(token)
+        (here / name).unlink()
+        (here / name).mkdir()
+        with alive(here / directory.REGION, 0):
+            await n.restorer.round()
+        assert n.s.limits(token) == before
+        assert n.s.journal.exists(token)
+        assert [g.token for g in n.s.journal.grants()] == [token], "so it goes with its pod"
+        assert await n.told() == []
+
+
 @pytest.mark.parametrize("what", [directory.REGION, "shared"], ids=["the file", "its folder"])
 async def test_a_directory_without_its_region_counts_as_lost_for_the_container_has_another_one_mapped(
     what: str,
@@ -240,6 +257,32 @@ async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods
         assert w.limits(second, "main").pod_uid == second.metadata.uid
         state = w.root / "state"
         await until(lambda: all((state / name).exists() for name in ("agent.lock", "debug.sock", "slices")))
+
+
+async def test_an_agent_ends_for_no_folder_in_the_place_of_a_page_and_neither_does_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        first = w.admit(Asks("main", 4), on={"main": [A]})
+        await w.kubelet.running(first)
+        (token,) = w.tokens()
+        page = w.root / "state" / "slices" / token / directory.LIMITS
+        await until(lambda: is_open(page))
+        page.unlink()
+        page.mkdir()
+        await until(lambda: any("begins again" in m for m in caplog.messages))
+        await until(lambda: not page.exists())
+        await w.ready()
+        second = w.admit(Asks("main", 4), on={"main": [A]})
+        async with asyncio.timeout(30):
+            await w.kubelet.running(second)
+        assert w.limits(second, "main").pod_uid == second.metadata.uid
+
+
+def is_open(path: Path) -> bool:
+    """By this process, in which the agent runs: it knows the page."""
+    found = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return any(fd.exists() and fd.samefile(path) for fd in found)
 
 
 async def until(reached: Callable[[], bool], seconds: float = 20) -> None:

@@ -8,14 +8,14 @@
 
 Both get a page from the pod's placement, so that this node knows whose they are. The page of a lost one says so
 (``FLAG_LOST``) until PreStart writes it again: the container is started again then, and sees it. Level-triggered: each
-round looks for placed containers that run and have no page. That one runs, and what it sees, the kernel says. Failure
-rule: what cannot be made now is tried again, after waits that grow.
+round looks for placed containers that run and have no page, or no ``ids``. That one runs, and what it sees, the kernel
+says. Failure rule: what cannot be made now is tried again, after waits that grow.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
@@ -50,7 +50,7 @@ _Key = tuple[PodUID, str, str]  # pod, container, resource
 
 
 class _Bare(msgspec.Struct, frozen=True):
-    """A container that was placed here and has no page."""
+    """A container that was placed here and has no page, or no record of what it was given."""
 
     seen: Seen
     asked: ContainerRequest
@@ -102,7 +102,7 @@ class Restorer:
 
     async def round(self) -> None:
         """One look at all that are due."""
-        bare = self._bare(await asyncio.to_thread(self._journal.granted))
+        bare = self._bare(await asyncio.to_thread(self._whole))
         self._next = {one.key: self._next.get(one.key, (0.0, _ROUND)) for one in bare}
         due = [one for one in bare if self._clock() >= self._next[one.key][0]]
         if not due:
@@ -115,8 +115,12 @@ class Restorer:
             if entry is not None:
                 await self._restore(one, entry)
 
-    def _bare(self, granted: Mapping[str, Limits]) -> list[_Bare]:
-        known = {(limits.pod_uid, limits.container) for limits in granted.values()}
+    def _whole(self) -> list[Limits]:
+        """The pages of directories that lack nothing."""
+        return [limits for token, limits in self._journal.granted().items() if self._journal.exists(token)]
+
+    def _bare(self, whole: Iterable[Limits]) -> list[_Bare]:
+        known = {(limits.pod_uid, limits.container) for limits in whole}
         return [one for seen in self._pods if not seen.pod.finished for one in self._placed(seen, known)]
 
     def _placed(self, seen: Seen, known: Container[tuple[PodUID, ContainerName]]) -> list[_Bare]:
