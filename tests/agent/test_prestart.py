@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fractile.agent import library, prestart
-from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.isolation import ISOLATION, Isolation
 from fractile.agent.owner import Denied
 from fractile.agent.runtime_class import RuntimeClasses
@@ -21,6 +20,7 @@ from fractile.region import directory
 from fractile.region.page import FLAG_OFF
 from fractile.wire import placement
 from tests.agent.start import Start, ids, start
+from tests.agent.test_library import source
 from tests.agent.world import CARDS, CORE, MEM, NODE, Asks, share
 from tests.fakes.apiserver import Fault
 
@@ -313,20 +313,27 @@ async def test_limits_are_enforced_where_the_labels_cannot_be_read(s: Start) -> 
 @pytest.mark.parametrize("removed", ["libfractile.so", "ld.so.preload"])
 async def test_a_container_whose_library_was_removed_from_the_node_does_not_start(s: Start, removed: str) -> None:
     """The container runtime makes a directory where it finds nothing to mount, and every program would run without."""
-    files = {library.INSIDE: s.world.root / "libfractile.so", library.PRELOADED: s.world.root / "ld.so.preload"}
-    for path in files.values():
-        path.touch()
+    version = library.install(source(s.world.root / "from"), s.world.root)
     pod = s.bind(Asks("main", 4), on={"main": [A]})
-    mounts = [dp.Mount(container_path=inside, host_path=str(path)) for inside, path in files.items()]
-    token = s.holds(pod, "main", FOUR, besides=mounts)
-    gone = s.world.root / removed
+    token = s.holds(pod, "main", FOUR, besides=version.mounts())
+    gone = version.folder / removed
     gone.unlink()
     for _ in range(2):
         denied = await s.check(FOUR)
         assert denied is not None
-        assert denied.reason.startswith(f"{gone}, which holds the container to its limits, was removed from this node;")
+        assert denied.reason.startswith(f"{gone}, which holds the container to its limits, was removed or changed on")
         assert s.limits(token) is None
         gone.mkdir(exist_ok=True)  # as the container runtime does
-    gone.rmdir()
-    gone.touch()
+    library.install(s.world.root / "from", s.world.root)
     assert await s.check(FOUR) is None
+
+
+async def test_a_container_whose_library_was_changed_on_the_node_does_not_start(s: Start) -> None:
+    version = library.install(source(s.world.root / "from"), s.world.root)
+    pod = s.bind(Asks("main", 4), on={"main": [A]})
+    token = s.holds(pod, "main", FOUR, besides=version.mounts())
+    os.truncate(version.folder / "ld.so.preload", 0)
+    denied = await s.check(FOUR)
+    assert denied is not None
+    assert str(version.folder) in denied.reason
+    assert s.limits(token) is None
