@@ -23,6 +23,7 @@ from fractile.agent.books import Kubelet, mounted
 from fractile.agent.catalog import Stock
 from fractile.agent.cgroup_tree import CgroupTree
 from fractile.agent.grant import limits_of
+from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods, Seen, placement_of
 from fractile.agent.procfs import Process
@@ -35,7 +36,8 @@ from fractile.model.placement import Slice
 from fractile.model.request import ContainerRequest
 from fractile.model.units import ContainerName, PodUID
 from fractile.region import directory, shared
-from fractile.region.page import FLAG_LOST, Limits
+from fractile.region.page import FLAG_LOST, FLAG_OFF, Limits
+from fractile.region.usage import promised_compute
 from fractile.wire.devices import count_by_card
 from fractile.wire.kubelet_checkpoint import Recorded
 
@@ -74,6 +76,7 @@ class Restorer:
         stock: Stock,
         events: EventRecorder,
         *,
+        isolation: Isolation | None = None,
         restored: Callable[[], None] = lambda: None,
         viewer: Callable[[PodUID, str], Process | None] | None = None,
         clock: Clock = time.monotonic,
@@ -84,6 +87,7 @@ class Restorer:
         self._journal = journal
         self._stock = stock
         self._events = events
+        self._isolation = isolation
         self._restored = restored
         self._viewer = viewer or viewer_now
         self._clock = clock
@@ -152,6 +156,8 @@ class Restorer:
         if not self._agrees(one, entry):
             log.warning("directory not restored token=%s pod=%s reason=%r", token, _name(one), "placed elsewhere")
             return
+        if self._isolation is not None and (verdict := await self._isolation.verdict(one.seen.pod)) and verdict.off:
+            one = msgspec.structs.replace(one, limits=msgspec.structs.replace(one.limits, flags=FLAG_OFF))
         try:
             put = await asyncio.to_thread(self._write, one, token, frozenset(entry.ids))
         except OSError as e:
@@ -175,7 +181,7 @@ class Restorer:
         region = shared.find(here / directory.REGION)
         kept = not viewer.deleted and region.generation is not None and region.cards == len(one.limits.cards)
         self._journal.refill(token, one.asked.resource, ids)
-        wanted = one.limits if kept else msgspec.structs.replace(one.limits, flags=FLAG_LOST)
+        wanted = one.limits if kept else msgspec.structs.replace(one.limits, flags=one.limits.flags | FLAG_LOST)
         return self._journal.change(token, lambda present: None if present is not None else wanted)
 
 
@@ -186,12 +192,22 @@ def viewer_now(uid: PodUID, token: str) -> Process | None:
 
 def sentence(limits: Limits, node: str) -> str:
     """What the pod's owner is told."""
+    compute = promised_compute(limits)
+    effects = [
+        *([] if limits.flags & FLAG_OFF else ["its memory limit holds"]),
+        *([f"{compute} not"] if compute else []),
+        "programs that start in it from now on get no card",
+    ]
     return (
         f"the directory of container {limits.container} was removed from node {node} while it ran, with the agent's "
-        "state directory for example; its memory limit holds, its share and its limit of compute do not, and programs "
-        "that start in it from now on get no card; delete the pod, so that it is made again: kubectl delete pod -n "
-        f"{limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+        f"state directory for example; {_listed(effects)}; delete the pod, so that it is made again: "
+        f"kubectl delete pod -n {limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
     )
+
+
+def _listed(effects: list[str]) -> str:
+    *first, last = effects
+    return f"{', '.join(first)}, and {last}" if first else last
 
 
 def _name(one: _Bare) -> str:

@@ -397,7 +397,9 @@ async def run(
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal, in_use=departed.tokens).run(),
                     departed.run(),
-                    Restorer(kubelet, pods, journal, stock, events, restored=enforcer.granted).run(),
+                    Restorer(
+                        kubelet, pods, journal, stock, events, isolation=isolation, restored=enforcer.granted
+                    ).run(),
                     enforcer.run(),
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
