@@ -37,6 +37,7 @@ from fractile.agent.http import Address, HttpServer
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
+from fractile.agent.ledger_lost import LedgerLost
 from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
 from fractile.agent.library_content import LibraryContent
 from fractile.agent.plugin import Plugin
@@ -400,6 +401,7 @@ async def run(
                     Restorer(
                         kubelet, pods, journal, stock, events, isolation=isolation, restored=enforcer.granted
                     ).run(),
+                    LedgerLost(journal, pods, events).run(),
                     enforcer.run(),
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
