@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,6 +91,18 @@ async def test_a_library_that_is_changed_in_place_is_missed(tmp_path: Path) -> N
     os.truncate(version.folder / "ld.so.preload", 0)
     await asyncio.wait_for(waiting, 10)
     assert str(version.folder) in ground.missing()
+
+
+def test_a_socket_is_missed_from_when_it_was_first_there(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    path = made.state / "debug.sock"
+    ground = Ground(made.state, made.journal, [], sockets=[path])
+    assert ground.missing() == ""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert ground.missing() == ""
+        path.unlink()
+        assert str(path) in ground.missing()
 
 
 def test_what_the_journal_removes_is_not_missed(tmp_path: Path) -> None:

@@ -288,7 +288,9 @@ async def test_a_real_process_shows_whether_its_directory_was_removed(tmp_path: 
 # ---- the whole agent ----
 
 
-@pytest.mark.parametrize("what", ["", "slices", "agent.lock"], ids=["everything", "containers", "its lock"])
+@pytest.mark.parametrize(
+    "what", ["", "slices", "agent.lock", "debug.sock"], ids=["everything", "containers", "its lock", "its socket"]
+)
 async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 class Ground:
     """``files``: what must be there as long as the agent runs, as it is when this is made. ``wrong``: what of the
-    library is not what it must be, if anything."""
+    library is not what it must be, if anything. ``sockets``: what must be there from when it was first seen."""
 
     def __init__(
         self,
@@ -30,12 +30,14 @@ class Ground:
         journal: Journal,
         files: Iterable[Path],
         *,
+        sockets: Iterable[Path] = (),
         wrong: Callable[[], Path | None] = lambda: None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._state = state
         self._journal = journal
         self._files = {path: _identity(path) for path in (journal.root, *files)}
+        self._sockets = dict.fromkeys(sockets, False)  # whether it was seen
         self._wrong = wrong
         self._sleep = sleep
 
@@ -53,9 +55,19 @@ class Ground:
                 "start makes another one"
             )
         gone = next((path for path, identity in self._files.items() if _identity(path) != identity), self._wrong())
+        gone = gone or self._closed()
         if gone is not None:
             return str(gone)
         return "limits pages of containers" if self._journal.lost else ""
+
+    def _closed(self) -> Path | None:
+        """A socket that was there."""
+        for path, seen in self._sockets.items():
+            there = path.is_socket()
+            if seen and not there:
+                return path
+            self._sockets[path] = there
+        return None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -374,6 +374,7 @@ async def run(
             state,
             journal,
             [state / LOCK, *(installed.files if installed is not None else ())],
+            sockets=[beliefs.socket],
             wrong=partial(content.wrong, installed.folder) if installed is not None else lambda: None,
         )
         await kubelet.record()  # what is in use is registered first
