@@ -108,7 +108,7 @@ def release(directory: Path) -> None:
 
 def finish(directory: Path) -> None:
     """Complete the change that a killed agent had begun, if there is one, and take away what a power failure left of a
-    page that was never in force, its name, and what lies in the place of a page and is none."""
+    page that was never in force, its name, and whatever else lies in the place of a page."""
     bounded.discard(directory / bounded.STAGE)
     pending = directory / _NEXT
     for path in (directory / LIMITS, pending):
