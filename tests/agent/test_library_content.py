@@ -1,8 +1,8 @@
 """A version of the library is what its name says, or no container starts over it."""
 
+import itertools
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,8 +75,9 @@ HARMS = [
 
 
 def settled(content: LibraryContent, version: Version) -> None:
-    """The agent has looked at it, and the clock of its file system has ticked since it was written."""
-    assert content.wrong(version.folder) is None
+    """The agent has looked at it for long, and the clock of its file system has ticked since it was written."""
+    for _ in range(2):
+        assert content.wrong(version.folder) is None
     probe = version.folder.parent / "probe"
     while True:
         probe.touch()
@@ -84,8 +85,9 @@ def settled(content: LibraryContent, version: Version) -> None:
             return
 
 
-def long_after() -> float:
-    return time.time() + 3600
+def patient() -> LibraryContent:
+    """An hour passes between two looks."""
+    return LibraryContent(clock=itertools.count(0.0, 3600.0).__next__)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,7 +95,7 @@ def long_after() -> float:
 def test_whatever_is_done_to_a_file_the_version_is_wrong_until_it_is_installed_again(
     version: Version, tmp_path: Path, name: str, harm: Callable[[Path], None]
 ) -> None:
-    content = LibraryContent(now=long_after)
+    content = patient()
     settled(content, version)
     before = (version.folder / name).read_bytes()
     harm(version.folder / name)
@@ -113,7 +115,7 @@ def test_a_folder_that_is_a_link_or_whose_name_is_not_its_digest_is_wrong(versio
 
 
 def test_a_version_that_was_read_is_not_read_again(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = LibraryContent(now=long_after)
+    content = patient()
     settled(content, version)
 
     def again(path: Path | str, access: int = os.O_RDONLY) -> int:
@@ -123,12 +125,20 @@ def test_a_version_that_was_read_is_not_read_again(version: Version, monkeypatch
     assert content.wrong(version.folder) is None
 
 
-def test_what_changed_just_now_is_read_each_time_for_a_second_change_may_have_the_same_time(version: Version) -> None:
-    content = LibraryContent(now=time.time)
+def test_what_changed_just_now_is_read_each_time_for_a_second_change_may_have_the_same_time(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands still, as it does for the file system between two of its ticks."""
+    content = LibraryContent(clock=lambda: 0.0)
     settled(content, version)
-    path = version.folder / PRELOAD
-    stamp = path.stat()
-    path.write_bytes(b"x" * stamp.st_size)
+    stamps = {path: path.lstat() for path in version.folder.rglob("*")}
+    (version.folder / PRELOAD).write_bytes(b"x" * stamps[version.folder / PRELOAD].st_size)
+    real = os.lstat
+
+    def as_before(path: Path) -> os.stat_result:
+        return stamps.get(path) or real(path)
+
+    monkeypatch.setattr(os, "lstat", as_before)
     assert content.wrong(version.folder) == version.folder
 
 

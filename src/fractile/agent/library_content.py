@@ -2,9 +2,9 @@
 
 A container that starts over another file runs without limits. So every file must be a plain one of the agent's own
 user, which is root, writable by no other, and all together must have the digest by which their folder is called.
-Reading them takes milliseconds: it is done again only where identity, size or a time of one of them is another, and as
-long as one has changed just now, since a file system's clock ticks slowly. Nobody can set ``ctime`` back. Failure rule:
-closed; what cannot be read is wrong.
+Reading them takes milliseconds: it is done again only where identity, size or a time of one of them is another, and for
+a moment after such a change was seen, since a file system's clock ticks slowly. Nobody can set ``ctime`` back. Failure
+rule: closed; what cannot be read is wrong.
 """
 
 import hashlib
@@ -13,6 +13,8 @@ import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from fractile.kube.pacing import Clock
 from fractile.region import plain
@@ -25,7 +27,7 @@ DRIVER = "simgpu"  # the folder of those
 
 _NEEDED = (LIBRARY, ARBITER, PRELOAD)
 _POSSIBLE = (*_NEEDED, *(f"{DRIVER}/{name}" for name in SIMULATED))
-_SETTLED = 2.0  # seconds after a change, a later one has another time
+_SETTLED = 2.0  # seconds after a change was seen, a later one has another time
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _Stamp = tuple[int, ...]
@@ -40,12 +42,20 @@ def digest(content: Mapping[str, bytes]) -> str:
     return made.hexdigest()[:20]
 
 
+class _Read(msgspec.Struct, frozen=True):
+    """A folder in which all was right: how its files looked, since when they look so, and when they were read last."""
+
+    stamps: dict[str, _Stamp]
+    since: float
+    at: float
+
+
 class LibraryContent:
     """Remembers what it has read."""
 
-    def __init__(self, *, now: Clock = time.time) -> None:
-        self._now = now
-        self._right: dict[Path, dict[str, _Stamp]] = {}  # how the files of a folder looked when all was right
+    def __init__(self, *, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._right: dict[Path, _Read] = {}
 
     def wrong(self, folder: Path) -> Path | None:
         """What of the version is not as it must be: a file, or the folder; None when all is right. Blocks."""
@@ -57,13 +67,15 @@ class LibraryContent:
         if not all(_is_folder(f) for f in {(folder / name).parent for name in present}):
             return folder
         seen = {name: stamp for name, stamp in stamps.items() if stamp is not None}
-        if self._right.get(folder) == seen:
+        known = self._right.pop(folder, None)
+        known = known if known is not None and known.stamps == seen else None
+        now = self._clock()
+        if known is not None and known.at - known.since > _SETTLED:
+            self._right[folder] = known
             return None
-        self._right.pop(folder, None)
         if _digest_of(folder, present) != folder.name or stamps != {name: _stamp(folder / name) for name in present}:
             return folder
-        if all(self._now() - max(stamp[-2:]) / 1e9 > _SETTLED for stamp in seen.values()):
-            self._right[folder] = seen
+        self._right[folder] = _Read(seen, now if known is None else known.since, now)
         return None
 
 
