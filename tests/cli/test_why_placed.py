@@ -212,11 +212,16 @@ async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApi
 GONE = "there is no pod 'thief' in namespace default"
 
 
-def said(server: FakeApiServer, reason: str, when: str, *, kind: str = "Pod", type: str = "Warning") -> None:
+UNKNOWN = f"{GONE} any more; it was deleted or has ended, and no event says why; all that was said of it: kubectl get "
+
+
+def said(
+    server: FakeApiServer, reason: str, when: str, *, kind: str = "Pod", type: str = "Warning", uid: str = "a-uid"
+) -> None:
     """An event about something of the name."""
     event = {
-        "metadata": {"name": f"thief.{kind}.{reason}".lower(), "namespace": "default"},
-        "involvedObject": {"kind": kind, "name": "thief", "uid": "a-uid"},
+        "metadata": {"name": f"thief.{kind}.{reason}.{uid}".lower(), "namespace": "default"},
+        "involvedObject": {"kind": kind, "name": "thief", "uid": uid},
         "reason": reason,
         "type": type,
         "message": f"{reason} says so",
@@ -238,12 +243,40 @@ async def test_of_a_pod_that_was_evicted_its_eviction_is_told(filled: FakeApiSer
     )
 
 
-async def test_of_another_pod_that_is_gone_the_last_warning_is_told(filled: FakeApiServer, tmp_path: Path) -> None:
-    said(filled, "BackOff", "02")
+async def test_of_a_pod_that_is_gone_what_ended_it_is_told_and_not_what_came_later(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    said(filled, "Preempted", "02", type="Normal")
     said(filled, "FailedScheduling", "01")
-    said(filled, "Killing", "03", type="Normal")
+    said(filled, "BackOff", "03")
+    said(filled, "Killing", "04", type="Normal")
 
-    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE} any more; BackOff at ")
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE} any more; Preempted at ")
+
+
+@pytest.mark.parametrize("reason", ["Pulled", "Killing", "BackOff", "GPUOutsideLedger"])
+async def test_an_event_that_ends_no_pod_is_not_called_the_reason(
+    filled: FakeApiServer, tmp_path: Path, reason: str
+) -> None:
+    said(filled, reason, "01", type="Normal")
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
+
+
+async def test_what_ended_an_earlier_pod_of_the_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "GPUOutsideLedgerEvicted", "01", uid="earlier")
+    said(filled, "Pulled", "02", type="Normal", uid="a-later-one")
+
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
+
+
+async def test_of_two_pods_that_overlapped_the_one_that_began_later_counts(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    said(filled, "GPUOutsideLedger", "01", uid="deleted-by-force")
+    said(filled, "Pulled", "02", type="Normal", uid="its-successor")
+    said(filled, "GPUOutsideLedgerKilled", "03", uid="deleted-by-force")
+
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
 
 
 async def test_what_was_said_of_another_object_of_that_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -69,11 +69,17 @@ class Event(KubeStruct, frozen=True):
     reason: str = ""
     message: str = ""
     count: int | None = None
+    first_timestamp: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
     reporting_component: str = ""
     source: EventSource = EventSource()
     series: Series | None = None
+
+    @property
+    def first(self) -> str:
+        """When it was said first, in RFC 3339."""
+        return self.first_timestamp or self.event_time or self.last
 
     @property
     def last(self) -> str:
