@@ -26,6 +26,14 @@ def test_who_covers_the_library_is_told_what_not_to_do() -> None:
     assert said.endswith("; do not cover that path: neither by a mount, nor through a link, nor by chroot")
 
 
+def test_who_does_not_load_the_library_is_told_both_ways_to_lose_it() -> None:
+    said = sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1), "n3")
+    assert said.endswith(
+        "has not loaded; start programs with the image's own loader and without LD_AUDIT, and leave that loader and "
+        "/etc/ld.so.preload alone"
+    )
+
+
 @pytest.mark.parametrize(
     ("unseen", "says"), [("/etc/ld.so.preload", "since at /etc/ld.so.preload"), ("", "has not loaded")]
 )

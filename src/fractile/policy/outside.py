@@ -34,8 +34,8 @@ def sentence(outside: Outside, node: str) -> str:
         case "no-library" if not outside.unseen:
             return (
                 f"{process} uses {held} of card {outside.card} without Fractile's library, which the container was "
-                "given and the process has not loaded; start programs with the image's own loader, and leave that and "
-                "/etc/ld.so.preload alone"
+                "given and the process has not loaded; start programs with the image's own loader and without "
+                "LD_AUDIT, and leave that loader and /etc/ld.so.preload alone"
             )
         case "no-library":
             return (
