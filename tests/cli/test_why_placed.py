@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fractile.cli import why_text
+from fractile.cli import why_read, why_text
 from fractile.cli.why import command
 from fractile.errors import FractileError
 from fractile.kube import paths
@@ -94,6 +94,17 @@ async def test_a_pod_that_does_not_start_says_what_kubelet_waits_for(filled: Fak
 
     assert found.state == "starting"
     assert found.verdict == ("bound to n1, not running yet: container main waits: ImagePullBackOff (no such image)")
+
+
+async def test_an_agent_that_hangs_is_not_waited_for(
+    filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_read, "_ANSWER", 0.2)
+    filled.inject(Fault(path="/proxy/v1/usage", delay=60.0, times=9))
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert found.notes == ("what it uses is not known, the agent of n1 has not answered in 0.2 s",)
+    assert found.holds[0].use is None
 
 
 async def test_a_placement_that_is_not_believed_is_a_note(filled: FakeApiServer, tmp_path: Path) -> None:
