@@ -73,7 +73,6 @@ def _card(node: NodeUsage, card: CardUsage) -> tuple[str, ...]:
 
 
 def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tuple[str, ...]:
-    used = card.used_bytes if card.driver_bytes is None else card.driver_bytes
     share = "-" if card.share_percent is None else f"{card.share_percent:.0f}"
     return (
         node.node,
@@ -83,7 +82,7 @@ def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tupl
         container.container,
         _percent(card.utilization_percent),
         f"{share}/{card.cores or '-'}",
-        f"{_mib(used) or '?'}/{_mib(card.limit_bytes)}",
+        f"{_mib(card.held_bytes) or '?'}/{_mib(card.limit_bytes)}",
         _mib(card.peak_bytes),
         "" if card.refusals is None else str(card.refusals),
         _seconds(card.waited_seconds),
