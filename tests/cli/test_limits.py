@@ -156,6 +156,11 @@ def test_a_directory_that_the_running_container_does_not_see_is_told(token: Path
     assert json.loads(run(token, "-o", "json")[1])["cards"][0]["usedBytes"] is None
 
 
+def test_a_folder_that_does_not_exist_is_told_so(tmp_path: Path, run: Run) -> None:
+    code, _, err = run(tmp_path / "absent")
+    assert (code, f"there is no such directory: {tmp_path / 'absent'}" in err) == (1, True)
+
+
 def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:
     directory.put(token, msgspec.structs.replace(LIMITS, flags=FLAG_OFF))
     assert run(token)[1].splitlines()[0] == "default/trainer-0 main (isolation is off)"

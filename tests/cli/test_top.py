@@ -71,9 +71,12 @@ async def test_a_pipe_gets_cards_containers_and_what_is_wrong(run: Run) -> None:
         "n1       0  ns         p    main        25%        30/30       1000/4096      2048        3       1.5          0.5",  # noqa: E501
         "n1       1  ns         p    main          -         -/20          ?/2048         -        -         -            -",  # noqa: E501
         "",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 7 on the node): no-slice",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 8 on the node): no-slice",
-        "n1: outside the ledger: an unknown amount of card 0, no pod, process (pid 9 on the node): not-a-pod",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 7 on the node): uses a card it was not given "
+        "(no-slice)",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 8 on the node): uses a card it was not given "
+        "(no-slice)",
+        "n1: outside the ledger: an unknown amount of card 0, no pod, process (pid 9 on the node): uses the card from "
+        "outside all pods (not-a-pod)",
         "n1: 512 MiB of card 0 held by (deleted) ns/grace main, until its processes have ended",
     ]
 

@@ -10,12 +10,21 @@ from fractile.wire.node_usage import (
     ClusterUsage,
     ContainerUsage,
     DepartedUsage,
+    Kind,
     NodeUsage,
     Outside,
     SliceUsage,
 )
 
 _MIB = 2**20
+_KINDS: dict[Kind, str] = {
+    "no-slice": "uses a card it was not given",
+    "no-library": "uses the card without Fractile's library",
+    "not-in-ledger": "uses the card and does not account for it",
+    "over-ledger": "holds more than it accounts for",
+    "over-quota": "holds more than its quota",
+    "not-a-pod": "uses the card from outside all pods",
+}
 _CARDS = (
     Column("NODE"),
     Column("CARD", number=True),
@@ -111,7 +120,7 @@ def _outside(node: NodeUsage, one: Outside) -> str:
     pod = f"{one.namespace}/{one.pod} {one.container}".strip() if one.pod else "no pod"
     process = f", {one.command or 'process'} (pid {one.pid} on the node)" if one.pid else ""
     held = "an unknown amount" if one.bytes is None else f"{_mib(one.bytes)} MiB"
-    return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {one.kind}"
+    return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {_KINDS[one.kind]} ({one.kind})"
 
 
 def _departed(node: NodeUsage, one: DepartedUsage) -> str:
