@@ -96,6 +96,22 @@ async def test_a_pod_that_does_not_start_says_what_kubelet_waits_for(filled: Fak
     assert found.verdict == ("bound to n1, not running yet: container main waits: ImagePullBackOff (no such image)")
 
 
+@pytest.mark.parametrize("value", ["none", "void"])
+async def test_a_container_that_wants_to_see_no_gpu_is_told_that_it_sees_none(
+    filled: FakeApiServer, tmp_path: Path, value: str
+) -> None:
+    asks = container("main", 100) | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]}
+    submit(filled, pod("blind", asks, on="n1", placed=placed("n1", main=(0, 100))))
+    sidecar = {"name": "log", "env": asks["env"]}
+    submit(filled, pod("seeing", container("main", 100), sidecar, on="n2", placed=placed("n2", main=(0, 100))))
+
+    assert (
+        f"container main asks for GPUs and sets NVIDIA_VISIBLE_DEVICES to {value}, so it will see no GPU; remove the "
+        "variable: Fractile sets it to the GPUs that the container gets"
+    ) in (await why(filled, tmp_path, "blind")).notes
+    assert [n for n in (await why(filled, tmp_path, "seeing")).notes if "NVIDIA_VISIBLE_DEVICES" in n] == []
+
+
 async def test_an_agent_that_hangs_is_not_waited_for(
     filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
