@@ -159,7 +159,7 @@ def limits(resource: str) -> dict[str, Any]:
 LABELLED = {"metadata": {"labels": {ALLOWED: "allow"}}}
 
 
-IS_LABELLED = f"would leave it too: it is of a namespace with the label {ALLOWED}=allow"
+IS_LABELLED = f"would leave it too: it is in a namespace that has the label {ALLOWED}=allow"
 
 
 NVIDIA = dp.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"})

@@ -182,9 +182,13 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"controlPlane": {"replicas": 0}}, "at '/controlPlane/replicas'"),
         ({"replicas": 2}, "additional properties 'replicas' not allowed"),
         ({"memoryUnit": "GB"}, "at '/memoryUnit': value must be one of 'MiB', 'GiB'"),
-        ({"controlPlane": {"tls": {"mode": "secret"}}}, "at '/controlPlane/tls/secretName'"),
-        ({"controlPlane": {"tls": {"secretName": "x"}}}, "at '/controlPlane/tls/secretName'"),
-        ({"agent": {"tls": {"mode": "secret"}}}, "at '/agent/tls/secretName'"),
+        (
+            {"controlPlane": {"tls": {"mode": "secret"}}},
+            "controlPlane.tls.secretName: controlPlane.tls.mode is secret, so",
+        ),
+        ({"controlPlane": {"tls": {"secretName": "x"}}}, "controlPlane.tls.secretName: nothing uses it while"),
+        ({"agent": {"tls": {"mode": "secret"}}}, "agent.tls.secretName: agent.tls.mode is secret, so name the Secret"),
+        ({"agent": {"tls": {"secretName": "x"}}}, "agent.tls.mode is none; set agent.tls.mode to secret, or"),
         ({"agent": {"tls": {"mode": "own"}}}, "at '/agent/tls/mode'"),
         ({"controlPlane": {"service": {"nodePort": 30000}}}, "controlPlane.service.nodePort: needs"),
         ({"controlPlane": {"priorityClass": {"name": "x"}}}, "create and name exclude each other"),
@@ -248,8 +252,19 @@ def test_values_of_a_wrong_type_or_in_conflict_are_refused_by_name(values: Docum
 
 def test_another_namespace_is_refused_since_rights_and_programs_name_one() -> None:
     assert PROGRAMS_NAMESPACE == NAMESPACE
-    with pytest.raises(helm_python.HelmError, match="use --namespace fractile-system"):
+    with pytest.raises(helm_python.HelmError, match="use --namespace fractile-system") as refused:
         render(namespace="team")
+    assert "pod-security.kubernetes.io/enforce=privileged" in str(refused.value), "as docs/install.md, 2, has it"
+
+
+@pytest.mark.parametrize(
+    ("version", "enabled", "told"),
+    [("v1.28.0", True, True), ("v1.29.9", True, True), ("v1.30.0", True, False), ("v1.29.9", False, False)],
+)
+def test_the_notes_say_that_a_kubernetes_is_too_old_for_the_policies(version: str, enabled: bool, told: bool) -> None:
+    values = {"admissionPolicies": {"enabled": enabled}}
+    said = f"The admission policies are not installed: they need Kubernetes 1.30 or newer, and this is {version}."
+    assert (said in render(values, version=version)["NOTES.txt"]) is told
 
 
 def test_every_value_stands_in_the_schema_and_is_explained() -> None:

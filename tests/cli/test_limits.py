@@ -75,7 +75,7 @@ def test_json_has_every_number_in_bytes(token: Path, run: Run) -> None:
     with alive(token / directory.REGION, 0):
         code, out, _ = run(token, "-o", "json")
     assert code == 0
-    used = 2621441 * 512
+    used = 2621440 * 512
     assert slice_use.decode(out) == SliceUse(
         pod_uid=LIMITS.pod_uid,
         namespace="default",
@@ -92,7 +92,7 @@ def test_json_has_every_number_in_bytes(token: Path, run: Run) -> None:
                 cores_limit=50,
                 weight=30,
                 used_bytes=used,
-                peak_bytes=used + 512,
+                peak_bytes=used + 1024,  # with the one that has ended
                 refusals=0,
                 shared_bytes=0,
             ),
@@ -154,6 +154,11 @@ def test_a_directory_that_the_running_container_does_not_see_is_told(token: Path
     assert code == 0
     assert "the container's directory was removed from the node while it ran" in out
     assert json.loads(run(token, "-o", "json")[1])["cards"][0]["usedBytes"] is None
+
+
+def test_a_folder_that_does_not_exist_is_told_so(tmp_path: Path, run: Run) -> None:
+    code, _, err = run(tmp_path / "absent")
+    assert (code, f"there is no such directory: {tmp_path / 'absent'}" in err) == (1, True)
 
 
 def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:

@@ -101,7 +101,7 @@ async def test_one_namespace_can_be_asked_for_also_one_that_has_nothing(filled: 
 async def test_a_config_map_that_makes_no_sense_is_told_with_its_mistake(filled: FakeApiServer, tmp_path: Path) -> None:
     quota(filled, '{"a": {"quota": {"M40": -1}}}')
     text = await shown(filled, tmp_path)
-    assert "ConfigMap fractile-system/fractile-quota makes no sense, so it is not in force" in text
+    assert "ConfigMap fractile-system/fractile-quota is invalid and was not applied" in text
     assert "problem: quota ConfigMap fractile-system/fractile-quota: 'M40' of namespace 'a' must be" in text
     assert "what was in force before was not kept, so nobody may be given a card" in text
 

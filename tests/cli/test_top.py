@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 import trustme
@@ -70,9 +71,12 @@ async def test_a_pipe_gets_cards_containers_and_what_is_wrong(run: Run) -> None:
         "n1       0  ns         p    main        25%        30/30       1000/4096      2048        3       1.5          0.5",  # noqa: E501
         "n1       1  ns         p    main          -         -/20          ?/2048         -        -         -            -",  # noqa: E501
         "",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 7 on the node): no-slice",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 8 on the node): no-slice",
-        "n1: outside the ledger: an unknown amount of card 0, no pod, process (pid 9 on the node): not-a-pod",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 7 on the node): uses a card it was not given "
+        "(no-slice)",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 8 on the node): uses a card it was not given "
+        "(no-slice)",
+        "n1: outside the ledger: an unknown amount of card 0, no pod, process (pid 9 on the node): uses the card from "
+        "outside all pods (not-a-pod)",
         "n1: 512 MiB of card 0 held by (deleted) ns/grace main, until its processes have ended",
     ]
 
@@ -118,7 +122,20 @@ async def test_an_agent_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyP
     async with server:
         port = server.sockets[0].getsockname()[1]
         found = await ask([Agent(node="slow", url=f"http://127.0.0.1:{port}")])
-    assert [u.node for u in found.unanswered] == ["slow"]
+    assert [(u.node, u.reason) for u in found.unanswered] == [
+        ("slow", f"http://127.0.0.1:{port} has not answered in 0.2 s")
+    ]
+
+
+async def test_a_failure_without_a_text_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the client says of a connection that breaks in an unlucky moment."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise httpx2.ReadError("")
+
+    monkeypatch.setattr(httpx2.AsyncClient, "stream", fails)
+    found = await ask([Agent(node="odd", url="http://127.0.0.1:1")])
+    assert "does not answer (ReadError" in found.unanswered[0].reason
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,50 @@ async def test_a_quota_that_was_raised_is_enough(filled: FakeApiServer, tmp_path
     assert (await why(filled, tmp_path, "more")).fits == ("n1", "n2")
 
 
+async def test_a_pool_that_alone_stands_in_the_way_is_the_change(filled: FakeApiServer, tmp_path: Path) -> None:
+    quota(filled, '{"default": {"pool": ["wx"]}}')
+    submit(filled, waiting("small", container("main", 4069)))
+    found = await why(filled, tmp_path, "small")
+
+    assert [(c.change, c.node) for c in found.changes] == [("change-pool", "n1")]
+    assert "  would fit: label n1 fractile.dev/pool=wx\n" in await text(filled, tmp_path, "small")
+
+
+async def test_of_a_node_in_another_pool_both_ways_are_named(server: FakeApiServer, tmp_path: Path) -> None:
+    labelled = machine("n1")
+    labelled["metadata"]["labels"] = (labelled["metadata"].get("labels") or {}) | {"fractile.dev/pool": "public"}
+    server.create(paths.nodes(), labelled)
+    server.create(paths.extended_resources(), card("n1", 0))
+    quota(server, '{"default": {"pool": ["wx"], "quota": {"V100": 1}}}')
+    submit(server, waiting("small", container("main", 4069)))
+
+    assert [c.sentence for c in (await why(server, tmp_path, "small")).changes] == [
+        "label n1 fractile.dev/pool=wx, or add its pool public to the quota of namespace default"
+    ]
+
+
+async def test_an_amount_is_raised_and_no_pool_changed_where_the_node_is_in_the_pool(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    labelled = machine("n1")
+    labelled["metadata"]["labels"] = (labelled["metadata"].get("labels") or {}) | {"fractile.dev/pool": "wx"}
+    server.create(paths.nodes(), labelled)
+    server.create(paths.extended_resources(), card("n1", 0))
+    quota(server, '{"default": {"pool": ["wx"], "quota": {"V100": 0.1}}}')
+    submit(server, waiting("small", container("main", 4069)))
+
+    assert [c.change for c in (await why(server, tmp_path, "small")).changes] == ["raise-quota"]
+
+
+async def test_no_change_is_named_where_amount_and_pool_both_refuse(filled: FakeApiServer, tmp_path: Path) -> None:
+    quota(filled, '{"default": {"pool": ["wx"], "quota": {"V100": 1}}}')
+    submit(filled, waiting("more", container("main", 4069)))
+    found = await why(filled, tmp_path, "more")
+
+    assert found.changes == ()
+    assert found.notes == ("the quota's amounts and its pools both stand in its way, so no single change was sought",)
+
+
 async def test_a_spoiled_quota_gives_nothing_as_long_as_nothing_was_kept(filled: FakeApiServer, tmp_path: Path) -> None:
     quota(filled, "{")
     submit(filled, waiting("more", container("main", 4069)))

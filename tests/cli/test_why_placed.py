@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fractile.cli import why_text
+from fractile.cli import why_read, why_text
 from fractile.cli.why import command
 from fractile.errors import FractileError
 from fractile.kube import paths
@@ -94,6 +94,33 @@ async def test_a_pod_that_does_not_start_says_what_kubelet_waits_for(filled: Fak
 
     assert found.state == "starting"
     assert found.verdict == ("bound to n1, not running yet: container main waits: ImagePullBackOff (no such image)")
+
+
+@pytest.mark.parametrize("value", ["none", "void"])
+async def test_a_container_that_wants_to_see_no_gpu_is_told_that_it_sees_none(
+    filled: FakeApiServer, tmp_path: Path, value: str
+) -> None:
+    asks = container("main", 100) | {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]}
+    submit(filled, pod("blind", asks, on="n1", placed=placed("n1", main=(0, 100))))
+    sidecar = {"name": "log", "env": asks["env"]}
+    submit(filled, pod("seeing", container("main", 100), sidecar, on="n2", placed=placed("n2", main=(0, 100))))
+
+    assert (
+        f"container main asks for GPUs and sets NVIDIA_VISIBLE_DEVICES to {value}, so it will see no GPU; remove the "
+        "variable: Fractile sets it to the GPUs that the container gets"
+    ) in (await why(filled, tmp_path, "blind")).notes
+    assert [n for n in (await why(filled, tmp_path, "seeing")).notes if "NVIDIA_VISIBLE_DEVICES" in n] == []
+
+
+async def test_an_agent_that_hangs_is_not_waited_for(
+    filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_read, "_ANSWER", 0.2)
+    filled.inject(Fault(path="/proxy/v1/usage", delay=60.0, times=9))
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert found.notes == ("what it uses is not known, the agent of n1 has not answered in 0.2 s",)
+    assert found.holds[0].use is None
 
 
 async def test_a_placement_that_is_not_believed_is_a_note(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -212,11 +239,16 @@ async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApi
 GONE = "there is no pod 'thief' in namespace default"
 
 
-def said(server: FakeApiServer, reason: str, when: str, *, kind: str = "Pod", type: str = "Warning") -> None:
+UNKNOWN = f"{GONE} any more; it was deleted or has ended, and no event says why; all that was said of it: kubectl get "
+
+
+def said(
+    server: FakeApiServer, reason: str, when: str, *, kind: str = "Pod", type: str = "Warning", uid: str = "a-uid"
+) -> None:
     """An event about something of the name."""
     event = {
-        "metadata": {"name": f"thief.{kind}.{reason}".lower(), "namespace": "default"},
-        "involvedObject": {"kind": kind, "name": "thief", "uid": "a-uid"},
+        "metadata": {"name": f"thief.{kind}.{reason}.{uid}".lower(), "namespace": "default"},
+        "involvedObject": {"kind": kind, "name": "thief", "uid": uid},
         "reason": reason,
         "type": type,
         "message": f"{reason} says so",
@@ -238,12 +270,40 @@ async def test_of_a_pod_that_was_evicted_its_eviction_is_told(filled: FakeApiSer
     )
 
 
-async def test_of_another_pod_that_is_gone_the_last_warning_is_told(filled: FakeApiServer, tmp_path: Path) -> None:
-    said(filled, "BackOff", "02")
+async def test_of_a_pod_that_is_gone_what_ended_it_is_told_and_not_what_came_later(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    said(filled, "Preempted", "02", type="Normal")
     said(filled, "FailedScheduling", "01")
-    said(filled, "Killing", "03", type="Normal")
+    said(filled, "BackOff", "03")
+    said(filled, "Killing", "04", type="Normal")
 
-    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE} any more; BackOff at ")
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE} any more; Preempted at ")
+
+
+@pytest.mark.parametrize("reason", ["Pulled", "Killing", "BackOff", "GPUOutsideLedger"])
+async def test_an_event_that_ends_no_pod_is_not_called_the_reason(
+    filled: FakeApiServer, tmp_path: Path, reason: str
+) -> None:
+    said(filled, reason, "01", type="Normal")
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
+
+
+async def test_what_ended_an_earlier_pod_of_the_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:
+    said(filled, "GPUOutsideLedgerEvicted", "01", uid="earlier")
+    said(filled, "Pulled", "02", type="Normal", uid="a-later-one")
+
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
+
+
+async def test_of_two_pods_that_overlapped_the_one_that_began_later_counts(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    said(filled, "GPUOutsideLedger", "01", uid="deleted-by-force")
+    said(filled, "Pulled", "02", type="Normal", uid="its-successor")
+    said(filled, "GPUOutsideLedgerKilled", "03", uid="deleted-by-force")
+
+    assert (await refused(filled, tmp_path, "thief")).startswith(UNKNOWN)
 
 
 async def test_what_was_said_of_another_object_of_that_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fractile.policy.outside import announced, announcement, left_by, sentence, staying, stays
+from fractile.policy.outside import announced, announcement, evicted, left_by, sentence, staying, stays, what_evicted
 from fractile.wire.node_usage import KINDS, Kind, Outside
 
 
@@ -21,9 +21,27 @@ def test_a_pod_that_was_not_given_the_card_is_told_both_ways_out() -> None:
     )
 
 
+@pytest.mark.parametrize("message", [announcement(0.0), "; the pod is evicted"], ids=["now", "an agent of before"])
+def test_an_announcement_that_the_time_is_up_is_understood(message: str) -> None:
+    assert announced(f"what was seen{message}") == ("what was seen", 0.0)
+
+
+def test_what_an_evicted_pod_did_is_told_in_the_past() -> None:
+    told = what_evicted(evicted(Outside(kind="no-slice", card="GPU-a", since=1.0, pid=7, bytes=1), "n3"))
+    assert told.startswith("process (pid 7 on node n3) used 1 MiB of card GPU-a, which this pod was not given")
+
+
 def test_who_covers_the_library_is_told_what_not_to_do() -> None:
     said = sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1, unseen="/a"), "n3")
     assert said.endswith("; do not cover that path: neither by a mount, nor through a link, nor by chroot")
+
+
+def test_who_does_not_load_the_library_is_told_both_ways_to_lose_it() -> None:
+    said = sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1), "n3")
+    assert said.endswith(
+        "has not loaded; start programs with the image's own loader and without LD_AUDIT, and leave that loader and "
+        "/etc/ld.so.preload alone"
+    )
 
 
 @pytest.mark.parametrize(

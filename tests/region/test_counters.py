@@ -9,7 +9,7 @@ import pytest
 
 from fractile.region import shared
 from fractile.region.counters import Account, CardCount, Counters, CountersReader, Member, counters
-from fractile.region.layout import ACCOUNT, REGION, SLOT
+from fractile.region.layout import ACCOUNT, REGION, REGION_CARD, SLOT
 from fractile.region.usage import Unreadable, Usage, usage
 from tests.region.writer import alive, take, written
 
@@ -46,12 +46,43 @@ def test_cards_and_live_processes_are_counted_and_the_dead_are_not(region: Path)
         found = look(region)
     nothing = Account(0, 0, 0, 0)
     assert found == Counters(
-        (CardCount(11 * 512, 12 * 512, 0), CardCount(4 * 512, 5 * 512, 0)),
+        (CardCount(10 * 512, 12 * 512, 0), CardCount(4 * 512, 5 * 512, 0)),
         (
             Member(0, 0, 17, 0, 0, (Account(5120, 1, 5_000_000, 0), nothing)),
             Member(1023, 3, 18, 1234, 4026531836, (nothing, Account(2048, 2, 5_000_000, 0))),
         ),
     )
+
+
+@pytest.mark.parametrize("dead", [0, 2, 900])
+def test_what_a_process_held_is_gone_with_it_whatever_its_slot_and_whoever_lives(region: Path, dead: int) -> None:
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+
+    def used() -> list[int]:
+        found = reader.read(fresh=True)
+        assert isinstance(found, Counters)
+        return [card.used for card in found.cards]
+
+    with alive(region, 1):
+        take(region, 1, 17, b"stays", cards=CARDS, card=0, units=3)
+        with alive(region, dead):
+            take(region, dead, 18, b"goes", cards=CARDS, card=0, units=10)
+            assert used() == [13 * 512, 0]
+        assert used() == [3 * 512, 0]
+    assert used() == [0, 0]
+
+
+def test_what_a_process_is_given_while_the_region_is_read_is_not_taken_off(region: Path) -> None:
+    take(region, 0, 17, b"liar", cards=CARDS, card=0, units=10)
+    with written(region) as mapped, memoryview(mapped) as view:
+        SLOT.put(view, SHAPE.slot_at(1), "state", 2)
+        ACCOUNT.put(view, SHAPE.account_at(1, 0), "charged", 1000 << 19)
+        REGION.put(view, 0, "slot_high", 2)
+        REGION_CARD.put(view, SHAPE.card_at(0), "used", 15 << 30)
+    with alive(region, 0):
+        found = look(region)
+    assert isinstance(found, Counters)
+    assert found.cards[0].used == 10 * 512
 
 
 def test_it_agrees_with_a_reading_of_the_whole(region: Path) -> None:
@@ -117,7 +148,7 @@ def test_a_reader_sees_every_change_and_another_file_in_the_regions_place(region
         found = reader.read()
         assert isinstance(found, Counters)
         assert (found.cards[1].used, [m.slot for m in found.members]) == (2048, [3])
-    assert soon() == Counters((CardCount(0, 0, 0), CardCount(2048, 2560, 0)), ())
+    assert soon() == Counters((CardCount(0, 0, 0), CardCount(0, 2560, 0)), ())
     shared.create(tmp_path / "new", cards=CARDS, generation=GENERATION)
     (tmp_path / "new").rename(region)
     assert soon() == Counters((CardCount(0, 0, 0),) * 2, ())

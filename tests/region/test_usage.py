@@ -66,6 +66,15 @@ def test_the_umask_of_the_agent_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "r").stat().st_mode & 0o777 == 0o666
 
 
+def test_what_a_process_held_does_not_count_when_it_has_ended(region: Path) -> None:
+    take(region, 0, 17, b"python", cards=CARDS, card=0, units=10)
+    take(region, 1, 18, b"ended", cards=CARDS, card=0, units=4)
+    take(region, 2, 19, b"ended", cards=CARDS, card=1, units=7)
+    with alive(region, 0):
+        assert [card.used for card in seen(region).cards] == [5120, 0]
+    assert [card.used for card in seen(region).cards] == [0, 0]
+
+
 def test_live_processes_are_listed_with_what_they_hold(region: Path) -> None:
     take(region, 0, 17, b"python", cards=CARDS, card=0, units=10)
     take(region, 1023, 18, b"worker\0junk", cards=CARDS, card=1, units=4, contexts=2)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fractile.region import shared
-from fractile.region.layout import ACCOUNT, REGION_CARD, SLOT
+from fractile.region.layout import ACCOUNT, REGION, REGION_CARD, SLOT
 
 SETLK = 37  # F_OFD_SETLK
 
@@ -40,6 +40,7 @@ def take(
     at = shape.slot_at(slot)
     account = shape.account_at(slot, card)
     with written(region) as mapped, memoryview(mapped) as view:
+        REGION.put(view, 0, "slot_high", max(slot + 1, REGION.get(view, 0, "slot_high")))
         SLOT.put(view, at, "state", 2)
         SLOT.put(view, at, "pid", pid)
         SLOT.put_bytes(view, at, "command", command)

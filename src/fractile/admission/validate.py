@@ -4,7 +4,7 @@ Refused is what can never work and what would go around the limits; what cannot 
 class may be made, and a larger card bought, after the pod.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -67,14 +67,14 @@ def judge(
     seen_through = _privileged(request, guarded, privileged)
     if seen_through and privileged is Privileged.REFUSE:
         return Verdict(seen_through)
-    blind = _blind(request, guarded)
+    unseeing = blind(request, guarded.blind())
     resolved = request if cluster is None else cluster.resolve(request)
     if isinstance(resolved, Refusal):
         if resolved.code is Code.MALFORMED:
             return Verdict(resolved.message)
-        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, blind))))
+        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, unseeing))))
     impossible = "" if cluster is None else cluster.never(resolved)
-    return Verdict(warnings=tuple(filter(None, (impossible, seen_through, blind))))
+    return Verdict(warnings=tuple(filter(None, (impossible, seen_through, unseeing))))
 
 
 def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:
@@ -107,9 +107,9 @@ def _privileged(request: PodRequest, guarded: GuardedPod, what: Privileged) -> s
     )
 
 
-def _blind(request: PodRequest, guarded: GuardedPod) -> str:
-    """It is charged and sees nothing. No error: a test of a program without a card may be meant."""
-    said = guarded.blind()
+def blind(request: PodRequest, said: Mapping[str, str]) -> str:
+    """A container is charged and sees nothing. No error: a test of a program without a card may be meant. ``said``: the
+    containers that say that they want no card, and how."""
     found = next((name for name in _with_gpus(request) if name in said), None)
     if found is None:
         return ""

@@ -64,9 +64,9 @@ def why(pod: Subject, namespace: Namespace, others: Collection[str]) -> str:
     if spec.priority_class_name in _CRITICAL_CLASSES or (spec.priority or 0) >= _CRITICAL:
         return "is critical for its node or its cluster"
     if meta.namespace == SYSTEM:
-        return f"is of namespace {SYSTEM}"
+        return f"is in namespace {SYSTEM}"
     if namespace.names_devices:
-        return f"is of a namespace with the label {ALLOWED}=allow"
+        return f"is in a namespace that has the label {ALLOWED}=allow"
     if held := sorted(asked(spec) & frozenset(others)):
         return f"holds {held[0]} of another device plugin"
     return ""

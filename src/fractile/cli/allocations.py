@@ -19,7 +19,7 @@ from fractile.wire.pod_requests import CountedNode, CountedPod
     "--node", "nodes", multiple=True, metavar="NODE", shell_complete=reading.complete_any_node, help="Name or 'glob*'."
 )
 @click.option("--resource", "resources", multiple=True, metavar="NAME", help="Name or glob: 'nvidia.com/*'.")
-@click.option("--only-extended", is_flag=True, help="Leave out CPU, memory and what else is Kubernetes' own.")
+@click.option("--only-extended", is_flag=True, help="Leave out CPU, memory and other built-in resources.")
 @click.option(
     "--sort",
     type=click.Choice(SORTS),
@@ -46,7 +46,7 @@ def command(
     context: str,
     name: str,
 ) -> None:
-    """Show what pods request and may use at most of what nodes have, for every resource, and what is free.
+    """Show requests and limits of pods against what nodes can allocate, for every resource, and what is free.
 
     \b
     fractile allocations --only-extended

@@ -67,6 +67,8 @@ def _problem(found: Unreadable, region: Path) -> str:
 
 
 def _limits(folder: Path) -> Limits:
+    if not folder.is_dir():
+        raise SetupError(f"there is no such directory: {folder}")
     found = directory.read(folder)
     if found is None:
         raise SetupError(f"{folder} holds no limits: nothing has been granted there, or it is no token directory")

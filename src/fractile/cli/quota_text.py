@@ -30,7 +30,7 @@ _RESOURCES = (
 _STATES = {
     "read": "quotas of {source}",
     "absent": "there is no ConfigMap {source}: no namespace is limited by it",
-    "malformed": "ConfigMap {source} makes no sense, so it is not in force",
+    "malformed": "ConfigMap {source} is invalid and was not applied",
     "unreadable": "ConfigMap {source} could not be read",
 }
 

@@ -154,9 +154,13 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
                 return node_usage.decode(await _body(answer))
         except TimeoutError:
             return Unanswered(node=agent.node, reason=f"{agent.url} has not answered in {_WHOLE:.0f} s")
+        except httpx2.TimeoutException:  # which has no text
+            return Unanswered(node=agent.node, reason=f"{agent.url} has not answered in {_ANSWER:g} s")
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
             hint = _OVER_TLS if isinstance(e, httpx2.RemoteProtocolError | httpx2.ReadError) and not name else ""
-            return Unanswered(node=agent.node, reason=f"{agent.url} does not answer ({e or type(e).__name__}{hint})")
+            return Unanswered(
+                node=agent.node, reason=f"{agent.url} does not answer ({str(e) or type(e).__name__}{hint})"
+            )
         except WireError as e:
             return Unanswered(node=agent.node, reason=str(e))
 

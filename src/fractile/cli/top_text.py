@@ -10,12 +10,21 @@ from fractile.wire.node_usage import (
     ClusterUsage,
     ContainerUsage,
     DepartedUsage,
+    Kind,
     NodeUsage,
     Outside,
     SliceUsage,
 )
 
 _MIB = 2**20
+_KINDS: dict[Kind, str] = {
+    "no-slice": "uses a card it was not given",
+    "no-library": "uses the card without Fractile's library",
+    "not-in-ledger": "uses the card and does not account for it",
+    "over-ledger": "holds more than it accounts for",
+    "over-quota": "holds more than its quota",
+    "not-a-pod": "uses the card from outside all pods",
+}
 _CARDS = (
     Column("NODE"),
     Column("CARD", number=True),
@@ -73,7 +82,6 @@ def _card(node: NodeUsage, card: CardUsage) -> tuple[str, ...]:
 
 
 def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tuple[str, ...]:
-    used = card.used_bytes if card.driver_bytes is None else card.driver_bytes
     share = "-" if card.share_percent is None else f"{card.share_percent:.0f}"
     return (
         node.node,
@@ -83,7 +91,7 @@ def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tupl
         container.container,
         _percent(card.utilization_percent),
         f"{share}/{card.cores or '-'}",
-        f"{_mib(used) or '?'}/{_mib(card.limit_bytes)}",
+        f"{_mib(card.held_bytes) or '?'}/{_mib(card.limit_bytes)}",
         _mib(card.peak_bytes),
         "" if card.refusals is None else str(card.refusals),
         _seconds(card.waited_seconds),
@@ -112,7 +120,7 @@ def _outside(node: NodeUsage, one: Outside) -> str:
     pod = f"{one.namespace}/{one.pod} {one.container}".strip() if one.pod else "no pod"
     process = f", {one.command or 'process'} (pid {one.pid} on the node)" if one.pid else ""
     held = "an unknown amount" if one.bytes is None else f"{_mib(one.bytes)} MiB"
-    return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {one.kind}"
+    return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {_KINDS[one.kind]} ({one.kind})"
 
 
 def _departed(node: NodeUsage, one: DepartedUsage) -> str:

@@ -8,12 +8,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from fractile.agent.audit import EVICTED
+from fractile.agent.overdue import KILLED
 from fractile.errors import WireError
 from fractile.wire.departed import Departed, departed, taken
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.why_objects import Event
 
 _TOLD = 10  # notes
+_ENDS = frozenset(
+    {
+        EVICTED,
+        KILLED,
+        "DeadlineExceeded",  # kubelet, as the next six
+        "Evicted",
+        "ExceededGracePeriod",
+        "Failed",
+        "NodeAffinity",
+        "Preempting",
+        "UnexpectedAdmissionError",
+        "NodeControllerEviction",  # kube-controller-manager, as the next one
+        "TaintManagerEviction",
+        "Preempted",  # kube-scheduler
+    }
+)
+_UNKNOWN = "it was deleted or has ended, and no event says why"
 
 
 def notes(cards: Iterable[ExtendedResource]) -> Iterator[str]:
@@ -44,15 +62,32 @@ def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> s
 
 
 def last_said(events: Sequence[Event], namespace: str, pod: str) -> str:
-    """The end of the same sentence, where events of a pod of that name are still there. An eviction counts more than
-    what came after it, a warning more than that a container was stopped."""
-    told = max(events, key=lambda e: (e.reason == EVICTED, e.type == "Warning", e.last), default=None)
-    if told is None:
+    """The end of the same sentence, where events of a pod of that name are still there: what ended the last of these
+    pods, if an event says so."""
+    of_last = _of_the_last_pod(events)
+    if not of_last:
         return ""
+    ended = max((e for e in of_last if _ends(e)), key=lambda e: (e.reason == EVICTED, e.last), default=None)
+    told = f"{ended.reason} at {ended.last}: {ended.message}" if ended else _UNKNOWN
     return (
-        f" any more; {told.reason} at {told.last}: {told.message}; all that was said of it: "
+        f" any more; {told}; all that was said of it: "
         f"kubectl get events -n {namespace} --field-selector involvedObject.kind=Pod,involvedObject.name={pod}"
     )
+
+
+def _of_the_last_pod(events: Sequence[Event]) -> list[Event]:
+    """Pods that had the name one after the other have each a UID; of one that was deleted by force something may still
+    be said when the next one exists, so what was said first decides."""
+    began: dict[str, str] = {}
+    for event in events:
+        uid = event.involved_object.uid
+        began[uid] = min(began.get(uid, event.first), event.first)
+    return [e for e in events if e.involved_object.uid == max(began, key=lambda uid: (began[uid], uid))]
+
+
+def _ends(event: Event) -> bool:
+    """Whether it says why a pod ended. That a container is stopped is said of every pod that is deleted."""
+    return event.reason in _ENDS or event.reason.startswith("OutOf")
 
 
 def _left(cards: Iterable[ExtendedResource]) -> Iterator[tuple[ExtendedResource, Departed]]:

@@ -28,7 +28,7 @@ def announcement(read: Read, now: datetime) -> str:
     if threatened:
         first = min(threatened, key=lambda o: o.evicted_in_seconds or 0.0)
         seconds = first.evicted_in_seconds or 0.0
-        when = f"in {seconds:.0f} s at the earliest" if seconds else "now"
+        when = f"in {seconds:.0f} s at the earliest" if seconds >= 0.5 else "now"
         return f"; the agent of {node} evicts it {when} (--outside-ledger): {_advice(first.pid, sentence(first, node))}"
     if read.usage is not None:
         return ""
@@ -40,11 +40,10 @@ def announcement(read: Read, now: datetime) -> str:
     ago = age(told.last, now)
     if ago > grace + _NEXT:  # it was evicted long ago, or has ended what it did
         return ""
-    left = max(0.0, grace - ago)
-    return (
-        f"; the agent of {node} announced {ago:.0f} s ago that it evicts it (--outside-ledger), in {left:.0f} s at the "
-        f"earliest: {_advice(1, what)}"
-    )
+    left = grace - ago
+    when = f", in {left:.0f} s at the earliest" if left >= 0.5 else "; that may happen at any moment"
+    said = f"; the agent of {node} announced {ago:.0f} s ago that it evicts it (--outside-ledger)"
+    return f"{said}{when}: {_advice(1, what)}"
 
 
 def evicted(read: Read) -> str:
@@ -72,7 +71,7 @@ def notes(read: Read, now: datetime) -> Iterator[str]:
 def _advice(process: int, said: str) -> str:
     """What ends the grace time, and what to do for good."""
     end = (
-        "end that process (its pid inside the container is another)"
+        "end that process (its pid inside the container is different)"
         if process
         else "end what allocates around the library"
     )

@@ -47,9 +47,8 @@ def _use(usage: NodeUsage | None, uid: str, container: str, card: str) -> Use | 
 
 def _used(part: SliceUsage) -> Use:
     busy = part.utilization_percent if part.utilization_percent is not None else part.share_percent
-    used = part.used_bytes if part.used_bytes is not None else part.driver_bytes
     return Use(
-        used_mib=_mib(used),
+        used_mib=_mib(part.held_bytes),
         peak_mib=_mib(part.peak_bytes),
         busy_percent=None if busy is None else round(float(busy), 1),
         refusals=part.refusals,

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 
 from fractile.cli.why_cluster import Cluster
-from fractile.model.quota import NamespaceQuota
+from fractile.model.quota import POOL_LABELS, NamespaceQuota
 from fractile.model.request import PodRequest
 from fractile.model.sharing import Sharing
+from fractile.model.units import NodeName
 from fractile.policy.score.table import POLICIES
 from fractile.sim.placing import Placer
 from fractile.sim.plan_reasons import changes as single_changes
@@ -23,6 +24,7 @@ from fractile.wire.plan import Change
 from fractile.wire.why import NodeGroup
 
 RAISE_QUOTA = "raise-quota"
+CHANGE_POOL = "change-pool"
 _POLICY = "first-fit"  # for where something would go, of which only whether it would is said
 
 
@@ -55,7 +57,10 @@ def judge(
         return Answer(fits=fits, groups=groups)
     refused = frozenset((*found.failed, *found.unresolvable))
     freed = _without_quota(cluster, names, quotas, problem) & refused
-    changes, notes = _changes(placer, demand, cluster.request, freed, lacks)
+    if freed:
+        changes, notes = _of_quota(cluster, freed - lacks.keys(), quotas, problem)
+    else:
+        changes, notes = tuple(_planned(placer, demand)), tuple(_not_sought(placer, demand, cluster.request))
     if changes and cluster.cut != Sharing():
         notes = (*notes, "the changes were not tried against the rules of how cards may be cut")
     return Answer(fits=fits, groups=groups, changes=changes, notes=notes)
@@ -129,22 +134,58 @@ def _without_quota(
     """Nodes whose cards would do if there were no quota."""
     if not (quotas or problem):
         return frozenset()
-    cluster.limit({})
+    return _limited_by({}, cluster, names, quotas, problem)
+
+
+def _limited_by(
+    other: dict[str, NamespaceQuota],
+    cluster: Cluster,
+    names: list[str],
+    quotas: Mapping[str, NamespaceQuota],
+    problem: str,
+) -> frozenset[str]:
+    """Nodes whose cards would do if the quotas were ``other`` ones."""
+    cluster.limit(other)
     try:
         return frozenset(cluster.filtered(names).node_names or ())
     finally:
         cluster.limit(dict(quotas), problem)
 
 
-def _changes(
-    placer: Placer, demand: Demand, request: PodRequest, freed: frozenset[str], lacks: Mapping[str, list[str]]
+def _of_quota(
+    cluster: Cluster, open_to: frozenset[str], quotas: Mapping[str, NamespaceQuota], problem: str
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    if freed:
-        open_to = sorted(freed - lacks.keys())
-        if not open_to:
-            return (), ("the quota is not all that stands in its way, so no single change was sought",)
-        return (Change(RAISE_QUOTA, f"raise the quota of namespace {request.namespace}", open_to[0]),), ()
-    return tuple(_planned(placer, demand)), tuple(_not_sought(placer, demand, request))
+    """``open_to``: nodes that would take it if there were no quota. Amounts and pools are two things of one quota, and
+    whoever is barred by the one gains nothing by the other."""
+    if not open_to:
+        return (), ("the quota is not all that stands in its way, so no single change was sought",)
+    namespace = cluster.request.namespace if isinstance(cluster.request, PodRequest) else ""
+    own = quotas.get(namespace)
+    raised = Change(RAISE_QUOTA, f"raise the quota of namespace {namespace}", min(open_to))
+    if own is None or own.pools is None:
+        return (raised,), ()
+    names = sorted(open_to)
+    no_amounts, no_pools = (
+        _limited_by(
+            {**quotas, namespace: msgspec.structs.replace(own, **{field: None})}, cluster, names, quotas, problem
+        )
+        for field in ("limits", "pools")
+    )
+    found: list[Change] = []
+    if no_amounts:
+        found.append(msgspec.structs.replace(raised, node=min(no_amounts)))
+    if no_pools:
+        found.append(_other_pool(min(no_pools), cluster, namespace, own.pools))
+    if not found:
+        return (), ("the quota's amounts and its pools both stand in its way, so no single change was sought",)
+    return tuple(found), ()
+
+
+def _other_pool(node: str, cluster: Cluster, namespace: str, pools: tuple[str, ...]) -> Change:
+    here = cluster.ledger.usage.place(NodeName(node)).pool
+    ways = [f"label {node} {POOL_LABELS[0]}={pools[0]}"] if pools else []
+    ways += [f"add {'its ' if pools else ''}pool {here} to the quota of namespace {namespace}"] if here else []
+    return Change(CHANGE_POOL, ", or ".join(ways) or f"leave pool out of the quota of namespace {namespace}", node)
 
 
 def _planned(placer: Placer, demand: Demand) -> Iterator[Change]:

@@ -4,6 +4,7 @@ Failure rule: the pod, the pods, nodes and cards are needed. Of everything else 
 the report says so: an application developer often sees a namespace and not much more.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -24,6 +25,8 @@ from fractile.wire.why_objects import Event, ObservedPod, Webhook
 SHARING = "fractile-system/fractile-sharing"  # where manifests and chart keep the rules of how cards may be cut
 LEASE = "fractile-system/fractile-control-plane"  # the replica that leads
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fractile"
+
+_ANSWER = 3.0  # seconds for an agent, both ways, as in ``fractile top``
 
 T = TypeVar("T")
 
@@ -167,7 +170,11 @@ async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> Nod
     if not pod.spec.node_name or pod.finished:
         return None
     try:
-        found = await _asked(client, pod.spec.node_name)
+        async with asyncio.timeout(_ANSWER):
+            found = await _asked(client, pod.spec.node_name)
+    except TimeoutError:
+        unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} has not answered in {_ANSWER:g} s")
+        return None
     except (FractileError, OSError) as e:
         unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} does not say: {e}")
         return None

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from fractile.admission.validate import blind
 from fractile.cli import why_departed, why_eviction, why_nodes
 from fractile.cli.why_cluster import Cluster, quotas_in_force
 from fractile.cli.why_holds import containers, holdings
@@ -73,6 +74,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
             *notes,
             *answer.notes,
             *(why_departed.notes(r for _, r in read.objects.cards) if state == "pending" else ()),
+            *_unseeing(pod, request),
             *_doubts(read, cluster),
             *why_eviction.notes(read, now),
             *_lease(read, answer, now),
@@ -129,6 +131,13 @@ def _not_looked_at(pod: ObservedPod) -> Iterator[str]:
         yield "its affinity to other pods is not looked at here; kube-scheduler's message says what it makes of it"
     if pod.spec.topology_spread_constraints:
         yield "its topology spread is not looked at here; kube-scheduler's message says what it makes of it"
+
+
+def _unseeing(pod: ObservedPod, request: PodRequest | Refusal | None) -> Iterator[str]:
+    """The webhook warns whoever creates a pod, which for most pods is a controller."""
+    note = blind(request, pod.blind) if isinstance(request, PodRequest) else ""
+    if note:
+        yield note
 
 
 def _lease(read: Read, answer: Answer, now: datetime) -> Iterator[str]:

@@ -71,7 +71,7 @@ def _reasons(group: NodeGroup) -> str:
 
 
 def _where(change: str, node: str) -> str:
-    return f" (on {node})" if node and change != "one-more-node" else ""
+    return f" (on {node})" if node and change not in ("one-more-node", "change-pool") else ""
 
 
 def _quota(quota: QuotaState) -> Iterator[str]:

@@ -157,7 +157,7 @@ def utilization(card: SliceUsage) -> float:
 
 def memory_used(card: SliceUsage) -> int:
     """Bytes: by the driver as gpu-manager has it, else by the container's ledger."""
-    return card.driver_bytes if card.driver_bytes is not None else card.used_bytes or 0
+    return card.held_bytes or 0
 
 
 def _ratio(percent: float | None) -> float | None:

@@ -17,51 +17,54 @@ EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
 
 _MIB = 2**20
 _EVICTED = "evicted, by --outside-ledger of the node's agent: "
-_ANNOUNCED = re.compile(r"; the pod is evicted(?: if that lasts for (\d+) s)?$")
+_NOW = "; the pod will be evicted within about a minute"
+_ANNOUNCED = re.compile(rf"(?:; the pod is evicted(?: if that lasts for (\d+) s)?|{_NOW})$")
 _STAYS = "; the pod stays: "
 
 
-def sentence(outside: Outside, node: str) -> str:
-    """What was seen on ``node``, and what to do."""
+def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
+    """What was seen on ``node``, and what to do. ``past``: of a pod that was evicted for it."""
+    uses, hold, account = ("used", "held", "accounted") if past else ("uses", "hold", "account")
     held = f"{-(-(outside.bytes or 0) // _MIB)} MiB" if outside.bytes is not None else "an unknown amount"
     process = _process(outside, node)
     match outside.kind:
         case "no-slice":
             return (
-                f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource "
+                f"{process} {uses} {held} of card {outside.card}, which this pod was not given; request a GPU resource "
                 "or, if it needs no GPU, set NVIDIA_VISIBLE_DEVICES to none in the pod (images may set it to all)"
             )
         case "no-library" if not outside.unseen:
             return (
-                f"{process} uses {held} of card {outside.card} without Fractile's library, which the container was "
-                "given and the process has not loaded; start programs with the image's own loader, and leave that and "
-                "/etc/ld.so.preload alone"
+                f"{process} {uses} {held} of card {outside.card} without Fractile's library, which the container was "
+                "given and the process has not loaded; start programs with the image's own loader and without "
+                "LD_AUDIT, and leave that loader and /etc/ld.so.preload alone"
             )
         case "no-library":
             return (
-                f"{process} uses {held} of card {outside.card} around Fractile's library: the container does not see "
+                f"{process} {uses} {held} of card {outside.card} around Fractile's library: the container does not see "
                 f"the library that it was given, since at {outside.unseen} the process finds another "
                 "file or none; do not cover that path: neither by a mount, nor through a link, nor by chroot"
             )
         case "not-in-ledger":
             return (
-                f"{process} uses {held} of card {outside.card} around Fractile's library; see that /etc/ld.so.preload "
-                "of the image and of its programs is left alone, and that programs are not linked statically"
+                f"{process} {uses} {held} of card {outside.card} around Fractile's library; see that "
+                "/etc/ld.so.preload of the image and of its programs is left alone, and that programs are not linked "
+                "statically"
             )
         case "over-ledger":
             return (
-                f"{process} hold {held} of card {outside.card} and account for {_mib(outside.accounted_bytes)}; "
-                "something allocates around Fractile's library"
+                f"{process} {hold} {held} of card {outside.card} and {account} for {_mib(outside.accounted_bytes)}; "
+                f"something {'allocated' if past else 'allocates'} around Fractile's library"
             )
         case "over-quota":
-            return f"{process} hold {held} of card {outside.card}; the quota is {_mib(outside.accounted_bytes)}"
+            return f"{process} {hold} {held} of card {outside.card}; the quota is {_mib(outside.accounted_bytes)}"
         case "not-a-pod":
-            return f"{process} of the host uses {held} of card {outside.card}"
+            return f"{process} of the host {uses} {held} of card {outside.card}"
 
 
 def announcement(grace: float) -> str:
     """The end of the event's message, where the pod will be evicted. ``grace``: what is left of its grace time."""
-    return f"; the pod is evicted if that lasts for {grace:.0f} s" if grace > 0 else "; the pod is evicted"
+    return f"; the pod is evicted if that lasts for {grace:.0f} s" if grace > 0 else _NOW
 
 
 def announced(message: str) -> tuple[str, float] | None:
@@ -97,7 +100,7 @@ def stays(message: str) -> tuple[str, str] | None:
 
 def evicted(outside: Outside, node: str) -> str:
     """The message of the event when it has happened."""
-    return _EVICTED + sentence(outside, node)
+    return _EVICTED + sentence(outside, node, past=True)
 
 
 def what_evicted(message: str) -> str:

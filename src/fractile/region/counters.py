@@ -8,17 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.region import layout
+from fractile.region import layout, sums
 from fractile.region.layout import ACCOUNT, REGION_CARD, SLOT
 from fractile.region.shared import Glance, Window
 from fractile.region.usage import Unreadable
 
-_USED_SHIFT = 30  # native/region/schema.toml: region_card.used
-_CHARGED_SHIFT = 19  # account.charged
-
 
 class CardCount(msgspec.Struct, frozen=True):
-    """All processes of the container on one card, in bytes."""
+    """All processes of the container on one card, in bytes. ``used`` leaves out what the dead held."""
 
     used: int
     peak: int
@@ -90,15 +87,15 @@ def counters(path: Path, *, cards: int, generation: int) -> Counters | Unreadabl
 
 
 def _decoded(found: Glance, cards: int) -> Counters:
-    return Counters(
-        cards=tuple(_card(found.head, found.shape.card_at(index)) for index in range(cards)),
-        members=tuple(_member(slot, data, cards) for slot, data in sorted(found.slots.items())),
-    )
+    members = tuple(_member(slot, data, cards) for slot, data in sorted(found.slots.items()))
+    return Counters(tuple(_card(found, members, index) for index in range(cards)), members)
 
 
-def _card(head: bytes, at: int) -> CardCount:
+def _card(found: Glance, members: tuple[Member, ...], index: int) -> CardCount:
+    head, at = found.head, found.shape.card_at(index)
+    live = [m.accounts[index].bytes for m in members]
     return CardCount(
-        used=(REGION_CARD.get(head, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
+        used=sums.of_the_living(sums.on_card(head, at), found.dead[index], live),
         peak=REGION_CARD.get(head, at, "peak") * layout.UNIT_BYTES,
         refusals=REGION_CARD.get(head, at, "refusals"),
     )
@@ -117,7 +114,7 @@ def _member(slot: int, data: bytes, cards: int) -> Member:
 
 def _account(data: bytes, at: int) -> Account:
     return Account(
-        bytes=(ACCOUNT.get(data, at, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
+        bytes=sums.in_account(data, at),
         contexts=ACCOUNT.get(data, at, "contexts"),
         gpu_ns=ACCOUNT.get(data, at, "gpu_ns"),
         launches=ACCOUNT.get(data, at, "launches"),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.region import layout, plain
+from fractile.region import layout, plain, sums
 from fractile.region.layout import ACCOUNT, OBJECT, REGION, REGION_CARD, SLOT
 
 SLOTS = layout.MAX_SLOTS
@@ -78,12 +78,13 @@ class Found(msgspec.Struct, frozen=True):
 
 class Glance(msgspec.Struct, frozen=True):
     """The part of a region that is looked at every second: ``head`` ends before the slots, ``slots`` has the live ones,
-    each with its accounts."""
+    each with its accounts; ``dead``: bytes that the others held, by card."""
 
     shape: Shape
     generation: int
     head: bytes
     slots: dict[int, bytes]
+    dead: tuple[int, ...]
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -249,10 +250,20 @@ class Window:
         slots = {slot: os.pread(descriptor, size, self._slots_at + slot * size) for slot in live}
         if any(len(data) < size for data in slots.values()):
             return "it is being cut short"
-        found = Glance(shape, REGION.get(head, 0, "generation"), head, slots)
+        dead = self._dead(descriptor, shape, head, slots)
+        found = Glance(shape, REGION.get(head, 0, "generation"), head, slots, dead)
         if len(near) == self._near and all(slot < _NEAR for slot in live):
             self._last = near, found
         return found
+
+    def _dead(self, descriptor: int, shape: Shape, head: bytes, live: dict[int, bytes]) -> tuple[int, ...]:
+        """Slots are only looked through where somebody who does not live must have held something."""
+        cards = range(shape.cards)
+        held = [sums.of_slot(data, 0, shape.cards) for data in live.values()]
+        if all(sums.on_card(head, shape.card_at(card)) <= sum(one[card] for one in held) for card in cards):
+            return (0,) * shape.cards
+        taken = min(REGION.get(head, 0, "slot_high"), shape.slots)
+        return sums.of_the_dead(os.pread(descriptor, taken * self._slot_size, self._slots_at), shape.cards, live)
 
     def _opened(self) -> int:
         there = os.lstat(self._path)

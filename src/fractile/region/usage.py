@@ -4,24 +4,23 @@ Failure rule: a container can write any nonsense into its region; the answer is 
 sense, never an exception and never more work than a region of its size takes. Who is alive, the kernel says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from fractile.model.units import WHOLE
-from fractile.region import layout, shared
+from fractile.region import layout, shared, sums
 from fractile.region.layout import ACCOUNT, OBJECT, REGION_CARD, SLOT
 from fractile.region.page import FLAG_OFF, Limits
 from fractile.region.shared import Region
 
-_USED_SHIFT = 30  # native/region/schema.toml: region_card.used
-_CHARGED_SHIFT = 19  # account.charged
 _OWN_ACCOUNT = 3  # object.state
 
 
 class CardUsage(msgspec.Struct, frozen=True):
-    """All processes together, on one card. Bytes; of ``used``, no single process answers for ``shared``."""
+    """All processes together, on one card. Bytes; ``used`` leaves out what dead ones held, and no single process
+    answers for ``shared`` of it."""
 
     used: int
     peak: int
@@ -90,32 +89,35 @@ def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
         return Unreadable("it belongs to other limits")
     own = _own_accounts(found)
     live = sorted(slot for slot in shared.locked(path) if slot < found.shape.slots)
+    slots = found.data[found.shape.slot_at(0) : found.shape.slot_at(found.shape.slots)]
+    dead = sums.of_the_dead(slots, cards, live)
     return Usage(
-        cards=tuple(_card(found, index, own[index]) for index in range(cards)),
+        cards=tuple(_card(found, index, own[index], dead[index], live) for index in range(cards)),
         processes=tuple(_process(found, slot) for slot in live),
     )
 
 
-def _card(region: Region, index: int, shared_units: int) -> CardUsage:
+def _card(region: Region, index: int, own: int, dead: int, live: Sequence[int]) -> CardUsage:
     at = region.shape.card_at(index)
+    held = [sums.in_account(region.data, region.shape.account_at(slot, index)) for slot in live]
     return CardUsage(
-        used=(REGION_CARD.get(region.data, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
+        used=sums.of_the_living(sums.on_card(region.data, at), dead, held),
         peak=REGION_CARD.get(region.data, at, "peak") * layout.UNIT_BYTES,
         refusals=REGION_CARD.get(region.data, at, "refusals"),
-        shared=shared_units * layout.UNIT_BYTES,
+        shared=own,
     )
 
 
 def _own_accounts(region: Region) -> list[int]:
-    """Units per card that belong to objects whose maker has let go of them."""
-    units = [0] * region.shape.cards
+    """Bytes per card that belong to objects whose maker has let go of them."""
+    bytes = [0] * region.shape.cards
     for number in range(region.shape.objects):
         at = region.shape.object_at(number)
         card = OBJECT.get(region.data, at, "card")
         if OBJECT.get(region.data, at, "state") == _OWN_ACCOUNT and card < region.shape.cards:
             own = at + OBJECT.fields["own"].offset
-            units[card] += ACCOUNT.get(region.data, own, "charged") >> _CHARGED_SHIFT
-    return units
+            bytes[card] += sums.in_account(region.data, own)
+    return bytes
 
 
 def _process(region: Region, slot: int) -> Process:
@@ -134,7 +136,7 @@ def _held(region: Region, slot: int) -> Iterator[Held]:
         at = region.shape.account_at(slot, card)
         held = Held(
             card=card,
-            bytes=(ACCOUNT.get(region.data, at, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
+            bytes=sums.in_account(region.data, at),
             contexts=ACCOUNT.get(region.data, at, "contexts"),
             gpu_ns=ACCOUNT.get(region.data, at, "gpu_ns"),
         )

@@ -4,7 +4,7 @@ The object stays raw until somebody wants it: a pod is decoded into the struct o
 into the few fields that only admission looks at. A patch is JSON Patch (RFC 6902), base64 in the answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -71,6 +71,16 @@ class EnvVar(KubeStruct, frozen=True):
     value: str | None = None
 
 
+def visible_devices(env: Sequence[EnvVar] | None) -> str:
+    """The value of NVIDIA_VISIBLE_DEVICES; "" for none. Of equal names the last counts."""
+    return next((e.value or "" for e in reversed(env or ()) if e.name == "NVIDIA_VISIBLE_DEVICES"), "")
+
+
+def blind(said: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Of containers and their values of that variable, those that want no card."""
+    return {name: value for name, value in said if value in ("none", "void")}
+
+
 class GuardedContainer(KubeStruct, frozen=True):
     name: str = ""
     security_context: SecurityContext | None = None
@@ -82,10 +92,8 @@ class GuardedContainer(KubeStruct, frozen=True):
 
     @property
     def visible_devices(self) -> str:
-        """What its specification says of the variable by which NVIDIA's runtime gives cards; "" for nothing. Of equal
-        names the last counts."""
-        found = (e.value or "" for e in reversed(self.env or ()) if e.name == "NVIDIA_VISIBLE_DEVICES")
-        return next(found, "")
+        """What its specification says of the variable by which NVIDIA's runtime gives cards; "" for nothing."""
+        return visible_devices(self.env)
 
 
 class GuardedSpec(KubeStruct, frozen=True):
@@ -104,8 +112,7 @@ class GuardedPod(KubeStruct, frozen=True):
 
     def blind(self) -> dict[str, str]:
         """The containers that say that they want no card, by name, and how they say it."""
-        said = ((c.name, c.visible_devices) for c in self._containers)
-        return {name: value for name, value in said if value in ("none", "void")}
+        return blind((c.name, c.visible_devices) for c in self._containers)
 
     @property
     def _containers(self) -> tuple[GuardedContainer, ...]:

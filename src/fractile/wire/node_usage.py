@@ -60,6 +60,11 @@ class SliceUsage(_Part, frozen=True, kw_only=True):
     launches: int = 0
     pids: tuple[int, ...] = ()  # of the host
 
+    @property
+    def held_bytes(self) -> int | None:
+        """What its processes hold: by the driver, where that says so, else by the ledger."""
+        return self.used_bytes if self.driver_bytes is None else self.driver_bytes
+
 
 class ContainerUsage(_Part, frozen=True, kw_only=True):
     pod_uid: str

@@ -67,7 +67,7 @@ def _quotas(text: str) -> dict[str, NamespaceQuota]:
     try:
         root = json.loads(text, object_pairs_hook=_object, parse_float=_decimal, parse_constant=_constant)
     except json.JSONDecodeError as e:
-        raise _Wrong(f"{KEY} is no JSON: line {e.lineno}, column {e.colno}: {e.msg}") from None
+        raise _Wrong(f"{KEY} is not valid JSON: line {e.lineno}, column {e.colno}: {e.msg}") from None
     except RecursionError:
         raise _Wrong(f"{KEY} is nested too deep; see docs/quota.md for its form") from None
     except ValueError:  # an integer of thousands of digits
@@ -77,7 +77,9 @@ def _quotas(text: str) -> dict[str, NamespaceQuota]:
         # Kubernetes' own names are lower case; people write them as the description does: "A".
         name = namespace.lower()
         if name in found:
-            raise _Wrong(f"namespace {_shown(namespace)} is there twice; remove one")
+            raise _Wrong(
+                f"namespace {_shown(namespace)} appears twice (upper and lower case do not matter); remove one"
+            )
         found[name] = _quota(namespace, value)
     return found
 
@@ -119,7 +121,9 @@ def _limits(where: str, value: object) -> tuple[Limit, ...]:
         if not any(c.isalnum() for c in name) and name != "*":
             raise _Wrong(f"quota of {where} names a model {_shown(name)}; write a part of its name, such as M40, or *")
         if name.casefold() in seen:
-            raise _Wrong(f"model {_shown(name)} of {where} is there twice; remove one")
+            raise _Wrong(
+                f"model {_shown(name)} of {where} appears twice (upper and lower case do not matter); remove one"
+            )
         seen.add(name.casefold())
     return tuple(Limit(name, _percent(f"{_shown(name)} of {where}", cards)) for name, cards in fields.items())
 
@@ -158,7 +162,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise _Wrong(f"{_shown(twice)} is there twice in one object; remove one")
+        raise _Wrong(f"{_shown(twice)} appears twice in one object; remove one")
     return found
 
 

@@ -2,8 +2,17 @@
 
 import msgspec
 
-from fractile.wire.manifests import PlannedPod
-from fractile.wire.objects import ContainerState, ContainerStatus, KubeStruct, ObjectMeta, PodCondition, PodStatus
+from fractile.wire.admission import EnvVar, blind, visible_devices
+from fractile.wire.manifests import PlannedPod, PlannedPodSpec
+from fractile.wire.objects import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    KubeStruct,
+    ObjectMeta,
+    PodCondition,
+    PodStatus,
+)
 
 
 class Condition(PodCondition, frozen=True):
@@ -37,9 +46,25 @@ class ObservedMeta(ObjectMeta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
+class PlannedContainer(Container, frozen=True):
+    env: list[EnvVar] | None = None
+
+
+class ObservedSpec(PlannedPodSpec, frozen=True):
+    containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    init_containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
 class ObservedPod(PlannedPod, frozen=True):
     metadata: ObservedMeta = ObservedMeta()
+    spec: ObservedSpec = ObservedSpec()
     status: ObservedStatus = ObservedStatus()
+
+    @property
+    def blind(self) -> dict[str, str]:
+        """The containers that say that they want no card, by name, and how they say it."""
+        containers = (*(self.spec.init_containers or ()), *(self.spec.containers or ()))
+        return blind((c.name, visible_devices(c.env)) for c in containers)
 
     @property
     def scheduled(self) -> Condition | None:
@@ -69,11 +94,17 @@ class Event(KubeStruct, frozen=True):
     reason: str = ""
     message: str = ""
     count: int | None = None
+    first_timestamp: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
     reporting_component: str = ""
     source: EventSource = EventSource()
     series: Series | None = None
+
+    @property
+    def first(self) -> str:
+        """When it was said first, in RFC 3339."""
+        return self.first_timestamp or self.event_time or self.last
 
     @property
     def last(self) -> str:
