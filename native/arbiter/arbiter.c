@@ -161,6 +161,7 @@ static void decide(struct node *n, uint64_t *again)
     if (look && (!*again || *again > look)) *again = look;
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
     if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
+    if (n->mend_at && (!*again || *again > n->mend_at)) *again = n->mend_at;
 }
 
 /* False: it cannot go on. */

@@ -1,4 +1,4 @@
-/* How new directories of slices are found: inotify says that something has changed. Where the kernel gives none (the instances
+/* How new directories of slices are found, and sockets that somebody has removed: inotify says that something has changed. Where the kernel gives none (the instances
  * and watches of a user are bounded, and the root of a container is often the same user), the directory is looked through once a
  * second, and inotify is tried again each time. */
 #include "node.h"
@@ -33,6 +33,8 @@ static void begin_to_look(struct node *n)
 {
     n->blind = false;
     if (!watches_root(n)) go_blind(n);
+    for (uint32_t i = 0; i < n->schedule.tenants && !n->blind; i++)
+        if (n->slices[i].present) look_in(n, n->slices[i].path); /* inotify may be a new one */
     slices_scan(n);
     n->look_at = clock_now() + LOOK_AGAIN_NS;
     if (!n->blind && n->said_blind) fprintf(stderr, "fractile-arbiter: inotify watches %s again\n", n->root), n->said_blind = false;
@@ -46,7 +48,7 @@ void look_begin(struct node *n)
 
 void look_in(struct node *n, const char *directory)
 {
-    if (n->inotify >= 0 && inotify_add_watch(n->inotify, directory, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR) >= 0) return;
+    if (n->inotify >= 0 && inotify_add_watch(n->inotify, directory, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR) >= 0) return;
     if (errno == ENOSPC || errno == ENOMEM) go_blind(n);
 }
 
@@ -60,4 +62,5 @@ void look_heard(struct node *n)
 void look_if_due(struct node *n, uint64_t now)
 {
     if (n->blind && now >= n->look_at) begin_to_look(n);
+    else if (n->mend_at && now >= n->mend_at) slices_scan(n);
 }

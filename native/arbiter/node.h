@@ -39,6 +39,7 @@ struct slice {
     bool writable; /* the page */
     uint32_t seen; /* sequence of the limits that the seats have */
     bool spoilt;   /* the page is no limits page any more */
+    uint64_t bare; /* since when its socket has been gone; 0: it is there */
     uint64_t unreadable; /* since when the page has been in the middle of a change; 0: it is not */
     uint32_t cards;
     int16_t card[FR_MAX_CARDS];          /* number at the node; -1: not arbitrated */
@@ -69,6 +70,7 @@ struct node {
     int epoll, inotify, control; /* inotify: -1 where there is none */
     bool blind, said_blind; /* the directories are looked through from time to time: ... */
     uint64_t look_at;       /* ... next at */
+    uint64_t mend_at;       /* the same where a socket is gone; 0: none is */
     int spare; /* a descriptor to give up when there is no other, so that a connection can be refused */
     char root[256]; /* directory of slices, "" when they were named */
     char uuids[SCHEDULE_CARDS][96];
@@ -95,7 +97,7 @@ void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pa
 
 /* look.c: what is new in n->root */
 void look_begin(struct node *n);
-void look_in(struct node *n, const char *directory); /* that has no limits yet */
+void look_in(struct node *n, const char *directory); /* of a slice: what appears and goes there */
 void look_heard(struct node *n); /* inotify has something to say */
 void look_if_due(struct node *n, uint64_t now);
 

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #define UNFINISHED ".arbiter.sock"
+#define ASIDE ".arbiter.sock.aside"
+#define MEND_NS 500000000ull       /* a socket is gone for so long before there is another one */
 #define TERMS_LEAST_NS 5000000ull /* between two looks at all pages */
 #define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
 
@@ -45,17 +47,32 @@ static const struct fr_limits *map_limits(const char *directory, bool *writable)
     return errno = EINVAL, NULL;
 }
 
+/* Whatever lies there goes; a folder that holds something gets another name. */
+static void make_room(int here, const char *name)
+{
+    if (unlinkat(here, name, 0) == 0 || errno != EISDIR || unlinkat(here, name, AT_REMOVEDIR) == 0) return;
+    renameat(here, name, here, ASIDE);
+}
+
+/* Takes the place of an earlier one, in one step. */
+static bool take_name(int here)
+{
+    if (renameat(here, UNFINISHED, here, ARBITER_SOCKET) == 0) return true;
+    if (errno == EISDIR) make_room(here, ARBITER_SOCKET);
+    return renameat(here, UNFINISHED, here, ARBITER_SOCKET) == 0;
+}
+
 static int listen_in(const char *directory)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     char path[300];
     snprintf(path, sizeof path, "%s/" UNFINISHED, directory);
-    unlink(path); /* of an arbiter before us */
     int here = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    make_room(here, UNFINISHED); /* of an arbiter before us */
     /* A socket's name has 108 bytes, a directory's may be longer: by way of its descriptor it is short. */
     snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" UNFINISHED, here);
     bool good = here >= 0 && fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && chmod(path, 0666) == 0 && listen(fd, 1024) == 0 &&
-                renameat(here, UNFINISHED, here, ARBITER_SOCKET) == 0; /* who finds it is not refused; takes the place of an earlier one */
+                take_name(here); /* who finds it is not refused */
     if (here >= 0) close(here);
     if (good) return fd;
     if (fd >= 0) close(fd);
@@ -248,21 +265,58 @@ static bool known(const struct node *n, const char *path)
     return false;
 }
 
+/* Those that are connected stay. */
+static bool new_socket(struct node *n, uint32_t index)
+{
+    struct slice *s = &n->slices[index];
+    int fd = listen_in(s->path);
+    if (fd < 0) return false;
+    close(s->listener);
+    s->listener = fd;
+    return node_watch(n, fd, FROM_SLICE, index);
+}
+
+/* Where the socket is gone, whoever removed it, programs that start find no way to us: there is another one, but not at once,
+ * for who removes the whole directory must find it empty. */
+static void mend_socket(struct node *n, uint32_t index, uint64_t now)
+{
+    struct slice *s = &n->slices[index];
+    if (s->bare && now - s->bare >= MEND_NS && new_socket(n, index)) {
+        s->bare = 0;
+        return;
+    }
+    if (!s->bare || now - s->bare >= MEND_NS) s->bare = now;
+    if (!n->mend_at || n->mend_at > s->bare + MEND_NS) n->mend_at = s->bare + MEND_NS;
+}
+
+static void look_after(struct node *n, uint32_t index, uint64_t now)
+{
+    struct slice *s = &n->slices[index];
+    struct stat st;
+    char path[300];
+    snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, s->path);
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) s->bare = 0;
+    else if (stat(s->path, &st) != 0 && errno == ENOENT) slice_remove(n, index);
+    else mend_socket(n, index, now);
+}
+
 /* The files may be there before or after we are told; a slice without limits is none yet. */
 void slices_scan(struct node *n)
 {
-    struct stat st;
     char path[520];
+    uint64_t now = clock_now();
+    n->mend_at = 0;
     for (uint32_t i = 0; i < n->schedule.tenants; i++)
-        if (n->slices[i].present && stat(n->slices[i].path, &st) != 0 && errno == ENOENT) slice_remove(n, i);
+        if (n->slices[i].present) look_after(n, i, now);
     DIR *d = n->root[0] ? opendir(n->root) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", n->root, e->d_name);
-        if (known(n, path) || slice_add(n, path)) continue;
-        if (errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
-        if (errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
-        look_in(n, path);
+        if (known(n, path)) continue;
+        bool added = slice_add(n, path);
+        if (!added && errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
+        if (!added && errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
+        look_in(n, path); /* for its limits; for its socket, which somebody may remove */
     }
     if (d) closedir(d);
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fractile.agent.alone import alone
 from fractile.errors import SetupError
 from tests.agent.forked import agents
 from tests.agent.world import CARDS, Asks, world
+from tests.region.strange import folder, link, pipe
 
 
 async def test_the_second_one_says_so_and_takes_over_when_the_first_has_ended(
@@ -30,11 +32,15 @@ async def test_the_second_one_says_so_and_takes_over_when_the_first_has_ended(
     assert [("another agent" in m, str(tmp_path) in m) for m in caplog.messages] == [(True, True)]
 
 
-async def test_a_lock_that_is_a_link_or_cannot_be_made_is_an_error_with_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "agent.lock").symlink_to("/etc/passwd")
-    with pytest.raises(SetupError, match="--state-dir"):
-        async with alone(tmp_path):
-            pass
+@pytest.mark.parametrize("harm", [folder, link, pipe])
+async def test_what_lies_in_the_place_of_the_lock_goes(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    harm(tmp_path / "agent.lock")
+    async with alone(tmp_path):
+        assert (tmp_path / "agent.lock").is_file()
+        assert not (tmp_path / "agent.lock").is_symlink()
+
+
+async def test_a_lock_that_cannot_be_made_is_an_error_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SetupError, match="--state-dir"):
         async with alone(tmp_path / "file" / "state"):

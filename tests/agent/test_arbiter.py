@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fractile.agent.arbiter import ArbiterKeeper
+from tests.region.strange import folder, link, pipe
 
 _SCRIPT = """#!/bin/sh
 echo $$ >>{pids}
@@ -43,12 +44,12 @@ class Node:
         except FileNotFoundError:
             return []
 
-    def keeper(self) -> ArbiterKeeper:
+    def keeper(self, state: Path | None = None) -> ArbiterKeeper:
         async def hurry(seconds: float) -> None:
             await asyncio.sleep(seconds / 50)
 
         slices = self.root / "slices"
-        return ArbiterKeeper(self.program, slices=slices, state=self.root, rng=random.Random(0), sleep=hurry)
+        return ArbiterKeeper(self.program, slices=slices, state=state or self.root, rng=random.Random(0), sleep=hurry)
 
     async def started(self, count: int) -> int:
         await until(lambda: len(self.pids()) >= count)
@@ -127,11 +128,24 @@ async def test_a_program_that_is_missing_does_not_end_the_agent(tmp_path: Path) 
 
 async def test_a_lock_that_cannot_be_made_does_not_end_the_agent(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    (tmp_path / "arbiter.lock").mkdir()  # stands for a full or read-only disk
-    async with running(node.keeper()):
+    state = tmp_path / "state"  # is missing, which stands for a full or read-only disk
+    async with running(node.keeper(state)):
         await asyncio.sleep(0.1)
-        (tmp_path / "arbiter.lock").rmdir()
+        state.mkdir()
         await node.started(1)
+
+
+@pytest.mark.parametrize("harm", [folder, link, pipe])
+async def test_what_lies_in_the_place_of_its_lock_or_its_socket_goes(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    node = Node(tmp_path)
+    for name in ("arbiter.lock", "arbiter.sock"):
+        harm(tmp_path / name) if harm is not link else (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    async with running(node.keeper()):
+        await node.started(1)
+        assert (tmp_path / "arbiter.lock").is_file()
+        assert "arbiter.sock" not in os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(

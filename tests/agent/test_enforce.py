@@ -1,8 +1,10 @@
 """Whose isolation is off, and who is paced: the rules, and the pages and pods that follow them."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -229,19 +231,26 @@ async def test_who_damages_its_region_is_paced_all_the_same_and_so_are_its_neigh
             await until(lambda: all(w.limits(pod, "c").cards[0].flags == PACED for pod in (hostile, plain, sharer)))
 
 
-async def test_a_page_that_cannot_be_written_costs_no_other_container_its_own() -> None:
+async def test_a_page_that_cannot_be_written_costs_no_other_container_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as w:
         pods = await started(w, "one", "two", "three")
         broken, plain, sharer = sorted(pods, key=lambda pod: token_directory(w, pod).name)  # the first comes first
         folder = token_directory(w, broken)
         await w.stop_agent()
         promise(w, sharer, 30)
+        real = directory.amend
+
+        def refuse(where: Path, wanted: Limits, **how: Any) -> None:
+            if where == folder:
+                raise OSError(errno.EIO, "Input/output error")
+            real(where, wanted, **how)
+
+        monkeypatch.setattr(directory, "amend", refuse)
         w.start_agent()
-        (folder / "limits.next").mkdir()  # stands for a disk that refuses
         await w.ready()
         await until(lambda: all(w.limits(pod, "c").cards[0].flags == PACED for pod in (plain, sharer)))
         assert w.limits(broken, "c").cards[0].flags == 0
-        (folder / "limits.next").rmdir()
+        monkeypatch.undo()
         await until(lambda: w.limits(broken, "c").cards[0].flags == PACED)
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,11 @@ import pytest
 from fractile.agent.ground import Ground
 from fractile.agent.journal import Journal
 from fractile.agent.known_limits import LOOKS
+from fractile.agent.library import install
+from fractile.agent.library_content import LibraryContent
 from fractile.errors import SetupError
 from fractile.region import directory
+from tests.agent.test_library import source
 from tests.region.examples import LIMITS
 
 
@@ -73,6 +78,31 @@ async def test_what_is_removed_is_missed(tmp_path: Path, remove: Callable[[Made]
     remove(made)
     await asyncio.wait_for(waiting, 10)
     assert missing in made.ground.missing()
+
+
+async def test_a_library_that_is_changed_in_place_is_missed(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    version = install(source(tmp_path / "from"), made.state)
+    wrong = partial(LibraryContent().wrong, version.folder)
+    ground = Ground(made.state, made.journal, version.files, wrong=wrong, sleep=lambda _: asyncio.sleep(0))
+    waiting = asyncio.create_task(ground.lost())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    os.truncate(version.folder / "ld.so.preload", 0)
+    await asyncio.wait_for(waiting, 10)
+    assert str(version.folder) in ground.missing()
+
+
+def test_a_socket_is_missed_from_when_it_was_first_there(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    path = made.state / "debug.sock"
+    ground = Ground(made.state, made.journal, [], sockets=[path])
+    assert ground.missing() == ""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert ground.missing() == ""
+        path.unlink()
+        assert str(path) in ground.missing()
 
 
 def test_what_the_journal_removes_is_not_missed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from fractile.admission.keeper import Served
 from fractile.agent import http
 from fractile.agent.http import Address, Handler, HttpServer, Request, Response
 from fractile.errors import SetupError
+from tests.region.strange import folder, full, link, pipe
 
 LOCAL = Address("127.0.0.1", 0)
 EACH = 32  # connections of one address
@@ -323,3 +324,14 @@ def test_addresses_are_read(text: str, address: Address | None) -> None:
 def test_what_is_no_address_is_a_sentence(text: str) -> None:
     with pytest.raises(SetupError, match="no address to listen at"):
         Address.parse(text)
+
+
+@pytest.mark.parametrize("harm", [folder, full, link, pipe])
+async def test_what_lies_in_the_place_of_a_unix_socket_goes(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    harm(tmp_path / "s")
+    server = HttpServer(tmp_path / "s", {"/echo": echo})
+    running = asyncio.create_task(server.run())
+    await asyncio.wait_for(server.listening.wait(), 5)
+    assert (tmp_path / "s").is_socket()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

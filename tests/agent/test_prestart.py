@@ -1,6 +1,9 @@
 """What is checked before a container starts, in which order, and what is written then."""
 
+import errno
 import logging
+import os
+import shutil
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -8,7 +11,6 @@ from typing import Any
 import pytest
 
 from fractile.agent import library, prestart
-from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.isolation import ISOLATION, Isolation
 from fractile.agent.owner import Denied
 from fractile.agent.runtime_class import RuntimeClasses
@@ -18,6 +20,7 @@ from fractile.region import directory
 from fractile.region.page import FLAG_OFF
 from fractile.wire import placement
 from tests.agent.start import Start, ids, start
+from tests.agent.test_library import source
 from tests.agent.world import CARDS, CORE, MEM, NODE, Asks, share
 from tests.fakes.apiserver import Fault
 
@@ -221,13 +224,48 @@ async def test_a_container_whose_directory_is_not_known_gets_no_limits_anywhere(
     assert (s.limits(token), s.granted) == (None, 0)
 
 
-async def test_a_disk_that_refuses_the_limits_is_a_reason(s: Start) -> None:
-    _, token = s.four()
-    (s.journal.path(token) / directory.LIMITS / "in the way").mkdir(parents=True)
+async def test_a_disk_that_is_full_is_a_reason(s: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    s.four()
+
+    def full(descriptor: int, begin: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
     denied = await s.check(FOUR)
     assert denied is not None
-    assert directory.LIMITS in denied.reason
+    assert "No space left on device" in denied.reason
     assert s.granted == 0
+
+
+@pytest.mark.parametrize("name", ["ids", directory.LIMITS, "shared", directory.REGION])
+async def test_a_folder_in_the_place_of_one_of_its_files_keeps_no_container_from_starting(s: Start, name: str) -> None:
+    """As a container runtime makes them of what it does not find."""
+    _, token = s.four()
+    here = s.journal.path(token) / name
+    if here.is_dir():
+        shutil.rmtree(here)
+    here.unlink(missing_ok=True)
+    (here / "below").mkdir(parents=True)
+    assert await s.check(FOUR) is None
+    assert s.allowed(token) == {A.uuid: 4096}
+    assert s.journal.exists(token)
+
+
+async def test_what_cannot_be_taken_away_is_named_with_its_path_and_what_to_do(
+    s: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, token = s.four()
+    here = s.journal.path(token) / directory.LIMITS
+    here.mkdir()
+
+    def busy(name: str, *, dir_fd: int) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    denied = await s.check(FOUR)
+    assert denied is not None
+    assert str(here) in denied.reason
+    assert "remove it" in denied.reason
 
 
 @pytest.mark.parametrize(
@@ -275,20 +313,27 @@ async def test_limits_are_enforced_where_the_labels_cannot_be_read(s: Start) -> 
 @pytest.mark.parametrize("removed", ["libfractile.so", "ld.so.preload"])
 async def test_a_container_whose_library_was_removed_from_the_node_does_not_start(s: Start, removed: str) -> None:
     """The container runtime makes a directory where it finds nothing to mount, and every program would run without."""
-    files = {library.INSIDE: s.world.root / "libfractile.so", library.PRELOADED: s.world.root / "ld.so.preload"}
-    for path in files.values():
-        path.touch()
+    version = library.install(source(s.world.root / "from"), s.world.root)
     pod = s.bind(Asks("main", 4), on={"main": [A]})
-    mounts = [dp.Mount(container_path=inside, host_path=str(path)) for inside, path in files.items()]
-    token = s.holds(pod, "main", FOUR, besides=mounts)
-    gone = s.world.root / removed
+    token = s.holds(pod, "main", FOUR, besides=version.mounts())
+    gone = version.folder / removed
     gone.unlink()
     for _ in range(2):
         denied = await s.check(FOUR)
         assert denied is not None
-        assert denied.reason.startswith(f"{gone}, which holds the container to its limits, was removed from this node;")
+        assert denied.reason.startswith(f"{gone}, which holds the container to its limits, was removed or changed on")
         assert s.limits(token) is None
         gone.mkdir(exist_ok=True)  # as the container runtime does
-    gone.rmdir()
-    gone.touch()
+    library.install(s.world.root / "from", s.world.root)
     assert await s.check(FOUR) is None
+
+
+async def test_a_container_whose_library_was_changed_on_the_node_does_not_start(s: Start) -> None:
+    version = library.install(source(s.world.root / "from"), s.world.root)
+    pod = s.bind(Asks("main", 4), on={"main": [A]})
+    token = s.holds(pod, "main", FOUR, besides=version.mounts())
+    os.truncate(version.folder / "ld.so.preload", 0)
+    denied = await s.check(FOUR)
+    assert denied is not None
+    assert str(version.folder) in denied.reason
+    assert s.limits(token) is None

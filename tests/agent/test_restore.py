@@ -13,18 +13,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fractile.agent.books import Kubelet
+from fractile.agent.isolation import ISOLATION, Isolation
 from fractile.agent.procfs import Process, ProcFs
-from fractile.agent.restore import REASON, Restorer
+from fractile.agent.restore import REASON, Restorer, sentence
+from fractile.kube import paths
 from fractile.kube.events import EventRecorder
-from fractile.model.units import PodUID
+from fractile.model.units import Percent, PodUID
 from fractile.region import directory, shared
-from fractile.region.page import FLAG_LOST
+from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
+from fractile.region.usage import lost
 from fractile.wire.objects import Pod
 from tests.agent.start import Start, ids, start
-from tests.agent.world import CARDS, Asks, world
+from tests.agent.world import CARDS, NODE, Asks, world
+from tests.region.examples import LIMITS
 from tests.region.writer import alive
 
 A, B = CARDS
@@ -47,6 +52,7 @@ class Node:
             s.journal,
             s.stock,
             events,
+            isolation=Isolation(s.client, node=NODE),
             restored=self._count,
             viewer=self._viewer,
             clock=s.clock,
@@ -106,6 +112,47 @@ async def test_a_directory_that_is_gone_is_made_again_with_a_page_that_says_so_a
         assert n.restored == 1
 
 
+def limits_of(cores: int, limit: int, flags: int) -> Limits:
+    card = CardLimits(uuid=A.uuid, memory=2**30, cores=Percent(cores), cores_limit=Percent(limit))
+    return msgspec.structs.replace(LIMITS, cards=(card,), flags=flags)
+
+
+MEMORY = "its memory limit holds"
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        pytest.param(limits_of(30, 50, 0), f"{MEMORY}, its share and its limit of compute do not, and", id="both"),
+        pytest.param(limits_of(30, 0, 0), f"{MEMORY}, its share of compute does not, and", id="a share"),
+        pytest.param(limits_of(0, 50, 0), f"{MEMORY}, its limit of compute does not, and", id="a limit"),
+        pytest.param(limits_of(0, 0, 0), f"for example; {MEMORY}, and programs", id="memory alone"),
+        pytest.param(limits_of(100, 0, 0), f"for example; {MEMORY}, and programs", id="a whole card"),
+        pytest.param(limits_of(30, 50, FLAG_OFF), "for example; programs that start", id="isolation is off"),
+    ],
+)
+def test_a_pod_is_told_no_more_than_what_is_true_of_it(limits: Limits, said: str) -> None:
+    message = sentence(limits, "n1")
+    assert said in message
+    assert ("memory limit" in message) is (not limits.flags & FLAG_OFF)
+    assert ("compute" in message) is ("compute" in said)
+    assert ("compute" in lost(limits).reason) is ("compute" in said)
+
+
+async def test_a_page_that_is_made_again_says_whether_the_isolation_of_its_pod_is_off() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        n.s.world.server.merge(paths.node(NODE), {"metadata": {"labels": {ISOLATION: "off"}}})
+        shutil.rmtree(n.s.journal.path(token))
+        n.deleted = True
+        await n.restorer.round()
+        after = n.s.limits(token)
+        assert after is not None
+        assert after.flags == FLAG_LOST | FLAG_OFF
+        (message,) = await n.told()
+        assert "memory limit" not in message
+
+
 async def test_a_directory_that_stayed_for_its_region_gets_its_files_again_and_the_region_goes_on() -> None:
     async with node() as n:
         _, token = await n.started()
@@ -118,6 +165,23 @@ async def test_a_directory_that_stayed_for_its_region_gets_its_files_again_and_t
             assert shared.identity(here / directory.REGION) == file
         assert n.s.limits(token) == before, "with the region's generation, and without a flag"
         assert n.s.journal.exists(token)
+        assert await n.told() == []
+
+
+@pytest.mark.parametrize("name", [directory.LIMITS, "ids"])
+async def test_a_folder_in_the_place_of_a_file_of_a_container_that_runs_goes_and_the_file_is_there_again(
+    name: str,
+) -> None:
+    async with node() as n:
+        _, token = await n.started()
+        here, before = n.s.journal.path(token), n.s.limits(token)
+        (here / name).unlink()
+        (here / name).mkdir()
+        with alive(here / directory.REGION, 0):
+            await n.restorer.round()
+        assert n.s.limits(token) == before
+        assert n.s.journal.exists(token)
+        assert [g.token for g in n.s.journal.grants()] == [token], "so it goes with its pod"
         assert await n.told() == []
 
 
@@ -224,7 +288,9 @@ async def test_a_real_process_shows_whether_its_directory_was_removed(tmp_path: 
 # ---- the whole agent ----
 
 
-@pytest.mark.parametrize("what", ["", "slices", "agent.lock"], ids=["everything", "containers", "its lock"])
+@pytest.mark.parametrize(
+    "what", ["", "slices", "agent.lock", "debug.sock"], ids=["everything", "containers", "its lock", "its socket"]
+)
 async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,6 +306,32 @@ async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods
         assert w.limits(second, "main").pod_uid == second.metadata.uid
         state = w.root / "state"
         await until(lambda: all((state / name).exists() for name in ("agent.lock", "debug.sock", "slices")))
+
+
+async def test_an_agent_ends_for_no_folder_in_the_place_of_a_page_and_neither_does_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        first = w.admit(Asks("main", 4), on={"main": [A]})
+        await w.kubelet.running(first)
+        (token,) = w.tokens()
+        page = w.root / "state" / "slices" / token / directory.LIMITS
+        await until(lambda: is_open(page))
+        page.unlink()
+        page.mkdir()
+        await until(lambda: any("begins again" in m for m in caplog.messages))
+        await until(lambda: not page.exists())
+        await w.ready()
+        second = w.admit(Asks("main", 4), on={"main": [A]})
+        async with asyncio.timeout(30):
+            await w.kubelet.running(second)
+        assert w.limits(second, "main").pod_uid == second.metadata.uid
+
+
+def is_open(path: Path) -> bool:
+    """By this process, in which the agent runs: it knows the page."""
+    found = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return any(fd.exists() and fd.samefile(path) for fd in found)
 
 
 async def until(reached: Callable[[], bool], seconds: float = 20) -> None:

@@ -63,6 +63,22 @@ async def test_what_a_pod_holds_stays_and_goes_with_it() -> None:
             assert len(w.tokens()) == 2
 
 
+async def test_a_directory_whose_record_was_replaced_goes_with_the_pod_of_its_page() -> None:
+    async with world() as w:
+        kept, doomed = await running_pod(w), await running_pod(w)
+        for token in w.tokens():
+            ids = w.root / "state" / "slices" / token / "ids"
+            ids.unlink()
+            ids.mkdir()
+        async with sweeping(w, kept) as (sweeper, clock, _):
+            w.delete(doomed)
+            await sweeper.round()
+            clock.ahead = 10_000
+            await sweeper.round()
+            assert len(w.tokens()) == 2
+            w.check(kept)
+
+
 async def test_what_became_unowned_a_moment_ago_is_left_alone_however_old_its_files_look() -> None:
     async with world() as w:
         doomed = await running_pod(w)

@@ -22,6 +22,7 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.api import vcuda_pb2 as vcuda
 from fractile.agent.vcuda_doors import Answer, Doors, Visitor
 from fractile.agent.vcuda_folder import VcudaFolder
+from tests.region.strange import empty, link, pipe
 
 CLAIM = vcuda.VDeviceRequest(pod_uid="u", container_name="main")
 FINE = Answer()
@@ -251,3 +252,15 @@ async def test_sixteen_containers_that_hold_all_their_places_take_none_of_the_se
         began = time.monotonic()
         await h.knock("one")
         assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("harm", [empty, link, pipe])
+async def test_what_lies_in_the_place_of_the_folder_of_names_goes(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    harm(tmp_path / "in")
+    doors = Doors(tmp_path / "in", House(tmp_path).called)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        life = tasks.create_task(doors.run(tasks))
+        while not doors.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        life.cancel()
+    assert (tmp_path / "in").is_dir()

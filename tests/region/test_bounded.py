@@ -297,3 +297,18 @@ assert not bounded.is_bounded(old)
 assert not [m for m in mounts() if m.endswith("region") and "merged" in m]
 """,
     )
+
+
+@pytest.mark.parametrize("harm", ["region.mkdir()", "(region / 'full').mkdir(parents=True)", "os.mkfifo(region)"])
+def test_a_region_that_was_unmounted_and_replaced_is_made_again(tmp_path: Path, harm: str) -> None:
+    run(
+        tmp_path,
+        f"""
+subprocess.run(["umount", str(region)], check=True)
+region.unlink()
+{harm}
+j.write_limits("t", LIMITS)
+assert shared.read(region, cards=2).shape == shared.Shape(2)
+assert mounts()[1:] == [str(region)], mounts()
+""",
+    )

@@ -346,7 +346,7 @@ def test_where_no_inotify_is_to_be_had_it_looks_once_a_second_and_goes_over_to_i
 
 def appears(slice_: Path, patience: float) -> None:
     until = time.monotonic() + patience
-    while not (slice_ / "arbiter.sock").exists():
+    while not (slice_ / "arbiter.sock").is_socket():
         assert time.monotonic() < until, f"no socket in {slice_.name} after {patience} s"
         time.sleep(0.01)
 
@@ -360,6 +360,42 @@ def test_a_new_limit_ends_a_lease_within_100_ms() -> None:
         began = time.monotonic()
         one.wait_for(RECALL)
         assert time.monotonic() - began < 0.1
+
+
+def removed(socket_: Path) -> None:
+    socket_.unlink()
+
+
+def renamed(socket_: Path) -> None:
+    socket_.rename(socket_.with_name("elsewhere"))
+
+
+def a_folder(socket_: Path) -> None:
+    socket_.unlink()
+    socket_.mkdir()
+
+
+def a_full_folder(socket_: Path) -> None:
+    a_folder(socket_)
+    (socket_ / "note").touch()
+
+
+def test_a_socket_that_goes_is_there_again_and_who_is_connected_stays() -> None:
+    with two() as node:
+        first = node.client("one")
+        first.granted()
+        for harm in (removed, renamed, a_folder, a_full_folder):
+            harm(node.root / "one" / "arbiter.sock")
+            appears(node.root / "one", 2)
+            node.client("one").granted()
+        assert not first.closed(0.1)
+
+
+def test_a_socket_that_goes_is_there_again_also_without_inotify() -> None:
+    with Node(alone="echo 0 > /proc/sys/user/max_inotify_instances", one=f"{A}=1GiB,cores=10") as node:
+        removed(node.root / "one" / "arbiter.sock")
+        appears(node.root / "one", 2.5)
+        node.client("one").granted()
 
 
 def test_a_container_is_served_from_when_it_appears_until_it_goes() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fractile.errors import SetupError
 from fractile.kube.pacing import Sleep
+from fractile.region import plain
 
 LOCK = "agent.lock"  # in the state directory
 
@@ -44,6 +45,7 @@ async def alone(state: Path, *, sleep: Sleep = asyncio.sleep) -> AsyncGenerator[
 def _opened(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        plain.make_room(path)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as e:
         raise SetupError(f"{path} cannot be opened ({e.strerror}); see --state-dir") from e

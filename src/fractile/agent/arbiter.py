@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fractile.kube.backoff import Backoff
 from fractile.kube.pacing import Clock, Sleep
+from fractile.region import plain
 
 _LONG = 60.0  # seconds: who lived so long did not die of its start
 _GRACE = 3.0
@@ -76,6 +77,7 @@ class ArbiterKeeper:
     async def _serve(self, lock: int) -> None:
         """One life of the arbiter."""
         try:
+            plain.make_room_for_socket(self._control)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 f"--parent={os.getpid()}",
@@ -128,6 +130,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 def _take(path: Path) -> int | None:
     """The lock as a descriptor; None when somebody else has it."""
+    plain.make_room(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

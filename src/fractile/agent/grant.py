@@ -71,7 +71,7 @@ class Granter:
         token = self._journal.token(directory) if directory else ""
         if token and not self._journal.exists(token):
             log.warning("token directory made anew token=%s pod=%s", token, owned.request.key)
-            self._journal.create(token, container.resource, ids)
+            self._journal.refill(token, container.resource, ids)
         return [token] if token else []
 
     def _by_ids(self, owned: Owned, container: ContainerRequest, ids: frozenset[str]) -> list[str]:

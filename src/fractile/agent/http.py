@@ -22,6 +22,7 @@ from fractile.door.door import Door, Guest, Timing
 from fractile.door.places import Rules
 from fractile.errors import SetupError
 from fractile.kube.pacing import Sleep
+from fractile.region import plain
 
 _HEAD = 8192  # bytes of request line and headers
 _READ = 5.0  # seconds for a client to send them
@@ -241,6 +242,7 @@ def _sockets(address: Address) -> list[socket.socket]:
 
 def _unix(path: Path) -> socket.socket:
     """A socket that its owner alone may open: nobody can before ``listen``, and then its mode is right."""
+    plain.make_room_for_socket(path)
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)
     try:

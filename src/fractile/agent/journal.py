@@ -24,7 +24,7 @@ from fractile.agent import vcuda_folder
 from fractile.agent.known_limits import KnownLimits
 from fractile.errors import WireError
 from fractile.region import directory as shared_directory
-from fractile.region import shared
+from fractile.region import plain, shared
 from fractile.region.page import Limits
 from fractile.region.removal import remove_tree
 from fractile.wire.devices import to_ranges
@@ -57,9 +57,11 @@ class Journal:
         self._known = KnownLimits(self.limits, lambda token: self.path(token) / shared_directory.LIMITS)
         self.generation = 0  # moves after every change that is made here
         self.new_token = new_token
+        if not root.is_dir():
+            plain.make_room_for_folder(root)
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o700)  # containers see their own directory by its mount; on the node it is nobody's but root's
-        for leftover in [*root.glob(".*"), *filter(_empty, root.iterdir())]:
+        for leftover in [*root.glob(".*"), *filter(_never_given, root.iterdir())]:
             _remove_leftover(leftover)
         for directory in root.iterdir():
             _finish(directory)
@@ -94,17 +96,21 @@ class Journal:
     def refill(self, token: str, resource: str, ids: frozenset[str]) -> None:
         """The same where the directory, or a part of it, may be there: what is there stays, for a container sees it."""
         here = self.path(token)
-        if not here.is_dir():
+        if here.is_symlink() or not here.is_dir():
             self.create(token, resource, ids)
             return
+        here.chmod(0o755)
         shared_directory.prepare(here)
         if vcuda_folder.wanted(resource):
             vcuda_folder.prepare(here)
         if not self.exists(token):
+            for path in (here / _NEW_IDS, here / _IDS):
+                plain.make_room(path)
             _write(here / _NEW_IDS, _ids(resource, ids))
             (here / _NEW_IDS).rename(here / _IDS)
 
     def _put_in_place(self, staging: Path, token: str) -> None:
+        plain.make_room_for_folder(self.path(token))
         try:
             staging.rename(self.path(token))
         except OSError as e:
@@ -158,7 +164,8 @@ class Journal:
 
     def pages(self) -> set[str]:
         """The tokens that have a limits page, whatever it says."""
-        return {name for name in self._tokens() if (self.path(name) / shared_directory.LIMITS).is_file()}
+        limits = shared_directory.LIMITS
+        return {name for name in self._tokens() if plain.size(self.path(name) / limits) is not None}
 
     def limits(self, token: str) -> Limits | None:
         """What was granted to the token; None when nothing was yet, or the page makes no sense."""
@@ -178,10 +185,10 @@ class Journal:
                 yield grant
 
     def _tokens(self) -> list[str]:
-        """None where the folder itself was removed, which is for others to mend (``ground``)."""
+        """None where the folder itself was removed or replaced, which is for others to mend (``ground``)."""
         try:
             return [name for name in os.listdir(self._root) if not name.startswith(".")]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def find(self, resource: str, ids: frozenset[str]) -> list[Grant]:
@@ -191,7 +198,8 @@ class Journal:
         return sorted(same, key=lambda g: g.since)
 
     def exists(self, token: str) -> bool:
-        return (self.path(token) / _IDS).exists()
+        """Whether it stands there what was given to the token."""
+        return _given(self.path(token)) is not None
 
     def remove(self, token: str) -> None:
         """Take the directory away. A container that still has it mounted keeps an empty directory."""
@@ -218,25 +226,28 @@ def _remove_leftover(folder: Path) -> None:
         log.warning("half a token directory, and not removed path=%s reason=%s", folder, e)
 
 
-def _empty(directory: Path) -> bool:
-    """Whether a power failure left the name of a directory without what stands in it: kubelet never got its answer."""
-    try:
-        return (directory / _IDS).stat().st_size == 0
-    except OSError:
-        return False
+def _never_given(directory: Path) -> bool:
+    """Whether a power failure left the name of a directory without what stands in it: kubelet never got its answer.
+    With a page in it a container may run; somebody has emptied the other file."""
+    return plain.size(directory / _IDS) == 0 and not plain.size(directory / shared_directory.LIMITS)
 
 
 def _finish(directory: Path) -> None:
     try:
         shared_directory.finish(directory)
     except OSError as e:
-        log.warning("change of limits not finished token=%s reason=%s", directory.name, e)
+        log.warning("token directory not tidied token=%s reason=%s", directory.name, e)
+
+
+def _given(directory: Path) -> list[str] | None:
+    """The lines of the file, if it is one of ours."""
+    lines = (_read(directory / _IDS) or "").split("\n")
+    return lines if len(lines) == 4 and lines[0] == _HEADER else None
 
 
 def _grant(directory: Path) -> Grant | None:
-    text = _read(directory / _IDS)
-    lines = (text or "").split("\n")
-    if len(lines) != 4 or lines[0] != _HEADER:
+    lines = _given(directory)
+    if lines is None:
         log.warning("token directory ignored token=%s reason=%s", directory.name, "no journal of version 1")
         return None
     try:
@@ -249,7 +260,8 @@ def _grant(directory: Path) -> Grant | None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="ascii")
+        with plain.opened(path) as descriptor, open(descriptor, encoding="ascii", closefd=False) as file:
+            return file.read()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as e:

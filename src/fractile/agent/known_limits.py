@@ -1,8 +1,8 @@
 """The limits pages of this node as last decoded, so that looking at all of them costs next to nothing.
 
 Only the journal changes a page, and says so. Should somebody else do it, that is noticed within a few looks, by the
-number that moves with every change. A page that is gone although nobody has forgotten it was lost: somebody removes
-the node's files. Failure rule: a page that makes no sense is none.
+number that moves with every change. A page that is gone or makes no sense any more, although nobody has forgotten it,
+was lost: somebody removes the node's files. Failure rule: a page that makes no sense, or cannot be read, is none.
 """
 
 import zlib
@@ -38,12 +38,13 @@ class KnownLimits:
         """Of these tokens, the limits of all that have some."""
         self._looks += 1
         present = set(tokens)
-        for token in [t for t, page in self._pages.items() if t not in present or self._moved(page)]:
-            if self._pages[token].version.removed:
-                self.lost.add(token)
+        changed = [t for t, page in self._pages.items() if t not in present or self._moved(page)]
+        removed = {t for t in changed if self._pages[t].version.removed}
+        for token in changed:
             self.forget(token)
         for token in present - self._pages.keys():
             self._learn(token)
+        self.lost |= removed.union(t for t in changed if t in present and t not in self._pages)
         return {token: page.limits for token, page in self._pages.items()}
 
     def forget(self, token: str) -> None:
@@ -53,15 +54,23 @@ class KnownLimits:
             page.version.close()
 
     def _moved(self, page: _Page) -> bool:
-        return (self._looks + page.turn) % LOOKS == 0 and (page.version.removed or page.version.read() != page.seen)
+        if (self._looks + page.turn) % LOOKS:
+            return False
+        try:
+            return page.version.removed or page.version.read() != page.seen
+        except OSError:
+            return True
 
     def _learn(self, token: str) -> None:
         try:
             version = live.Version(self._file(token))
         except OSError:
-            return  # nothing granted yet
-        seen = version.read()  # before the page, so that no change is missed
-        limits = self._read(token)
+            return  # nothing granted yet, or none of our files
+        try:
+            seen = version.read()  # before the page, so that no change is missed
+            limits = self._read(token)
+        except OSError:
+            limits, seen = None, 0
         if limits is None:
             version.close()
             return

@@ -15,7 +15,6 @@ still mapped then lives on in the kernel. Failure rule: ``install`` raises Setup
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import platform
@@ -30,15 +29,12 @@ import msgspec
 
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.books import BooksClosed, Kubelet, mounts, sources
+from fractile.agent.library_content import ARBITER, DRIVER, LIBRARY, PRELOAD, SIMULATED, LibraryContent, digest
 from fractile.agent.owner import Denied
 from fractile.errors import SetupError
 from fractile.kube.pacing import Clock, Sleep
+from fractile.region import plain
 from fractile.wire.kubelet_checkpoint import Recorded
-
-LIBRARY = "libfractile.so"
-ARBITER = "fractile-arbiter"
-PRELOAD = "ld.so.preload"
-SIMULATED = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 PRELOADED = "/etc/ld.so.preload"  # what names it to the loader of every program
 INSIDE = f"/usr/local/lib/fractile/{LIBRARY}"  # no image has it, no loader looks there by itself
@@ -72,7 +68,7 @@ class Version(msgspec.Struct, frozen=True):
         """What a container mounts, beside its token directory."""
         found = [_mount(INSIDE, self.folder / LIBRARY), _mount(PRELOADED, self.folder / PRELOAD)]
         if self.simulated is not None:
-            found += [_mount(f"{d}/{n}", self.folder / "simgpu" / n) for d in DRIVER_FOLDERS for n in SIMULATED]
+            found += [_mount(f"{d}/{n}", self.folder / DRIVER / n) for d in DRIVER_FOLDERS for n in SIMULATED]
             found.append(dp.Mount(container_path=SIMULATED_HOST, host_path=str(self.simulated)))
         return found
 
@@ -92,28 +88,34 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Vers
     parts = _parts(source, simulated=simulated is not None)
     content = {name: path.read_bytes() for name, path in parts.items()} | {PRELOAD: f"{INSIDE}\n".encode()}
     root = state / "lib"
-    folder = root / _digest(content)
-    if folder.is_dir() and not _is_whole(folder, content):
-        _remove(folder)
-    if not folder.is_dir():
+    folder = root / digest(content)
+    if LibraryContent().wrong(folder) is not None:
+        if folder.is_dir() and not folder.is_symlink():
+            _remove(folder)
         _write(root, folder, content)
+        wrong = LibraryContent().wrong(folder)
+        if wrong is not None:
+            raise SetupError(
+                f"{wrong} is not what the agent has written, and stays so; remove it, or its disk is broken"
+            )
     if simulated is not None:
         simulated.mkdir(parents=True, exist_ok=True)
         simulated.chmod(0o1777)  # containers of any user leave their objects there
     return Version(folder, simulated)
 
 
-def denied(entries: Iterable[Recorded]) -> Denied | None:
+def denied(entries: Iterable[Recorded], content: LibraryContent) -> Denied | None:
     """Containers that kubelet gave these answers would start without the library: whoever removed it from the node, the
-    container runtime makes a directory of each mount's missing source."""
-    for path in (path for entry in entries for path in sources(entry, (INSIDE, PRELOADED))):
-        if not path.is_file():
-            return Denied(
-                f"{path}, which holds the container to its limits, was removed from this node; the agent makes its own "
-                "version again within seconds, and kubelet starts the container then; if this does not end, delete the "
-                "pod, so that it is made again"
-            )
-    return None
+    container runtime makes a directory of each mount's missing source; and whoever changed it, they would run that."""
+    folders = dict.fromkeys(path.parent for entry in entries for path in sources(entry, (INSIDE, PRELOADED)))
+    wrong = next((path for folder in folders if (path := content.wrong(folder)) is not None), None)
+    if wrong is None:
+        return None
+    return Denied(
+        f"{wrong}, which holds the container to its limits, was removed or changed on this node; the agent makes its "
+        "own version again within seconds, and kubelet starts the container then; if this does not end, delete the "
+        "pod, so that it is made again"
+    )
 
 
 def hold(version: Version, again: Callable[[], Version]) -> Version:
@@ -190,7 +192,7 @@ def _mount(inside: str, outside: Path) -> dp.Mount:
 
 
 def _parts(source: Path, *, simulated: bool) -> dict[str, Path]:
-    wanted = [LIBRARY, ARBITER, *(f"simgpu/{name}" for name in SIMULATED if simulated)]
+    wanted = [LIBRARY, ARBITER, *(f"{DRIVER}/{name}" for name in SIMULATED if simulated)]
     found = {name: _find(source, name) for name in wanted}
     lacking = [name for name, path in found.items() if path is None]
     if lacking:
@@ -206,25 +208,12 @@ def _find(source: Path, name: str) -> Path | None:
     return next((p for p in (source / name, source / built.get(name, name)) if p.is_file()), None)
 
 
-def _is_whole(folder: Path, content: dict[str, bytes]) -> bool:
-    """Whether nobody has removed or cut short a part of it."""
-    try:
-        return all((folder / name).stat().st_size == len(data) for name, data in content.items())
-    except OSError:
-        return False
-
-
-def _digest(content: dict[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name, data in sorted(content.items()):
-        digest.update(f"{name} {len(data)}\n".encode())
-        digest.update(data)
-    return digest.hexdigest()[:20]
-
-
 def _write(root: Path, folder: Path, content: dict[str, bytes]) -> None:
+    if not root.is_dir():
+        plain.make_room_for_folder(root)
     root.mkdir(parents=True, exist_ok=True)
     root.chmod(0o755)
+    plain.make_room_for_folder(folder)
     staging = root / f".{secrets.token_hex(8)}"
     try:
         for name, data in content.items():

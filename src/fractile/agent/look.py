@@ -9,7 +9,7 @@ from fractile.agent.slices import Granted, Slices
 from fractile.nvml.meter import CardReading, Meter
 from fractile.region import directory
 from fractile.region.counters import Counters, CountersReader
-from fractile.region.usage import LOST, Unreadable
+from fractile.region.usage import Unreadable, lost
 
 _Kind = tuple[int, int]  # generation of the region, number of cards
 _Seen = tuple[
@@ -79,7 +79,7 @@ class Eye:
     def _counters(self, granted: Granted, *, fresh: bool = False) -> Counters | Unreadable:
         limits = granted.limits
         if granted.lost:
-            return LOST
+            return lost(limits)
         kind = limits.generation, len(limits.cards)
         known = self._readers.get(granted.token)
         if known is None or known[0] != kind:

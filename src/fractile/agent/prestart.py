@@ -22,6 +22,7 @@ from fractile.agent.books import Books, BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
 from fractile.agent.isolation import Isolation
+from fractile.agent.library_content import LibraryContent
 from fractile.agent.owner import Denied, Owned, owner, recorded_owner
 from fractile.agent.pods import NodePods, charged, placement_of
 from fractile.agent.precedence import Against, Precedence
@@ -60,6 +61,7 @@ class PreStart:
         assigned: Assigned,
         stock: Stock,
         *,
+        library_content: LibraryContent | None = None,
         precedence: Precedence | None = None,
         runtimes: RuntimeClasses | None = None,
         isolation: Isolation | None = None,
@@ -75,6 +77,7 @@ class PreStart:
         self._granter = granter
         self._assigned = assigned
         self._stock = stock
+        self._library = library_content or LibraryContent()
         self._precedence = precedence
         self._runtimes = runtimes
         self._isolation = isolation
@@ -101,12 +104,13 @@ class PreStart:
         return denied
 
     async def _grant(self, owned: Owned, books: Books, resource: str, ids: frozenset[str]) -> Denied | None:
-        # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it there?
+        # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it whole?
         denied = fence.denied(owned.pod)
         if denied is None and self._runtimes is not None:
             denied = await self._runtimes.denied(owned.pod)
         if denied is None:
-            denied = await asyncio.to_thread(library.denied, books.recorded_holders(resource, ids))
+            holders = books.recorded_holders(resource, ids)
+            denied = await asyncio.to_thread(library.denied, holders, self._library)
         if denied is not None:
             return denied
         # 3. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.

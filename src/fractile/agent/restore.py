@@ -8,14 +8,14 @@
 
 Both get a page from the pod's placement, so that this node knows whose they are. The page of a lost one says so
 (``FLAG_LOST``) until PreStart writes it again: the container is started again then, and sees it. Level-triggered: each
-round looks for placed containers that run and have no page. That one runs, and what it sees, the kernel says. Failure
-rule: what cannot be made now is tried again, after waits that grow.
+round looks for placed containers that run and have no page, or no ``ids``. That one runs, and what it sees, the kernel
+says. Failure rule: what cannot be made now is tried again, after waits that grow.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
@@ -23,6 +23,7 @@ from fractile.agent.books import Kubelet, mounted
 from fractile.agent.catalog import Stock
 from fractile.agent.cgroup_tree import CgroupTree
 from fractile.agent.grant import limits_of
+from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods, Seen, placement_of
 from fractile.agent.procfs import Process
@@ -35,7 +36,8 @@ from fractile.model.placement import Slice
 from fractile.model.request import ContainerRequest
 from fractile.model.units import ContainerName, PodUID
 from fractile.region import directory, shared
-from fractile.region.page import FLAG_LOST, Limits
+from fractile.region.page import FLAG_LOST, FLAG_OFF, Limits
+from fractile.region.usage import promised_compute
 from fractile.wire.devices import count_by_card
 from fractile.wire.kubelet_checkpoint import Recorded
 
@@ -50,7 +52,7 @@ _Key = tuple[PodUID, str, str]  # pod, container, resource
 
 
 class _Bare(msgspec.Struct, frozen=True):
-    """A container that was placed here and has no page."""
+    """A container that was placed here and has no page, or no record of what it was given."""
 
     seen: Seen
     asked: ContainerRequest
@@ -74,6 +76,7 @@ class Restorer:
         stock: Stock,
         events: EventRecorder,
         *,
+        isolation: Isolation | None = None,
         restored: Callable[[], None] = lambda: None,
         viewer: Callable[[PodUID, str], Process | None] | None = None,
         clock: Clock = time.monotonic,
@@ -84,6 +87,7 @@ class Restorer:
         self._journal = journal
         self._stock = stock
         self._events = events
+        self._isolation = isolation
         self._restored = restored
         self._viewer = viewer or viewer_now
         self._clock = clock
@@ -102,7 +106,7 @@ class Restorer:
 
     async def round(self) -> None:
         """One look at all that are due."""
-        bare = self._bare(await asyncio.to_thread(self._journal.granted))
+        bare = self._bare(await asyncio.to_thread(self._whole))
         self._next = {one.key: self._next.get(one.key, (0.0, _ROUND)) for one in bare}
         due = [one for one in bare if self._clock() >= self._next[one.key][0]]
         if not due:
@@ -115,8 +119,12 @@ class Restorer:
             if entry is not None:
                 await self._restore(one, entry)
 
-    def _bare(self, granted: Mapping[str, Limits]) -> list[_Bare]:
-        known = {(limits.pod_uid, limits.container) for limits in granted.values()}
+    def _whole(self) -> list[Limits]:
+        """The pages of directories that lack nothing."""
+        return [limits for token, limits in self._journal.granted().items() if self._journal.exists(token)]
+
+    def _bare(self, whole: Iterable[Limits]) -> list[_Bare]:
+        known = {(limits.pod_uid, limits.container) for limits in whole}
         return [one for seen in self._pods if not seen.pod.finished for one in self._placed(seen, known)]
 
     def _placed(self, seen: Seen, known: Container[tuple[PodUID, ContainerName]]) -> list[_Bare]:
@@ -148,6 +156,8 @@ class Restorer:
         if not self._agrees(one, entry):
             log.warning("directory not restored token=%s pod=%s reason=%r", token, _name(one), "placed elsewhere")
             return
+        if self._isolation is not None and (verdict := await self._isolation.verdict(one.seen.pod)) and verdict.off:
+            one = msgspec.structs.replace(one, limits=msgspec.structs.replace(one.limits, flags=FLAG_OFF))
         try:
             put = await asyncio.to_thread(self._write, one, token, frozenset(entry.ids))
         except OSError as e:
@@ -171,7 +181,7 @@ class Restorer:
         region = shared.find(here / directory.REGION)
         kept = not viewer.deleted and region.generation is not None and region.cards == len(one.limits.cards)
         self._journal.refill(token, one.asked.resource, ids)
-        wanted = one.limits if kept else msgspec.structs.replace(one.limits, flags=FLAG_LOST)
+        wanted = one.limits if kept else msgspec.structs.replace(one.limits, flags=one.limits.flags | FLAG_LOST)
         return self._journal.change(token, lambda present: None if present is not None else wanted)
 
 
@@ -182,12 +192,22 @@ def viewer_now(uid: PodUID, token: str) -> Process | None:
 
 def sentence(limits: Limits, node: str) -> str:
     """What the pod's owner is told."""
+    compute = promised_compute(limits)
+    effects = [
+        *([] if limits.flags & FLAG_OFF else ["its memory limit holds"]),
+        *([f"{compute} not"] if compute else []),
+        "programs that start in it from now on get no card",
+    ]
     return (
         f"the directory of container {limits.container} was removed from node {node} while it ran, with the agent's "
-        "state directory for example; its memory limit holds, its share and its limit of compute do not, and programs "
-        "that start in it from now on get no card; delete the pod, so that it is made again: kubectl delete pod -n "
-        f"{limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+        f"state directory for example; {_listed(effects)}; delete the pod, so that it is made again: "
+        f"kubectl delete pod -n {limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
     )
+
+
+def _listed(effects: list[str]) -> str:
+    *first, last = effects
+    return f"{', '.join(first)}, and {last}" if first else last
 
 
 def _name(one: _Bare) -> str:

@@ -2,7 +2,8 @@
 
 What processes of a departed pod still use stays. Failure rule: when in doubt, keep. A directory goes only when every
 round of the last minutes found it unowned, by kubelet's books and by the API server's pods: kubelet records an Allocate
-after its answer. The minutes are those of a clock that never jumps; the age of files is asked of nobody.
+after its answer. Where the record of what was given is gone, the page of limits says whose it was. The minutes are
+those of a clock that never jumps; the age of files is asked of nobody.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from fractile.agent.books import Books, BooksClosed, Kubelet, mounted
 from fractile.agent.journal import Grant, Journal
 from fractile.agent.pods import NodePods
 from fractile.kube.pacing import Clock, Sleep
+from fractile.region.page import Limits
 from fractile.wire.devices import to_ranges
 
 _ROUND = 60.0  # seconds
@@ -58,14 +60,22 @@ class Sweeper:
         except BooksClosed as e:
             log.info("sweep skipped reason=%s", e)
             return
-        grants = await asyncio.to_thread(lambda: list(self._journal.grants()))
+        grants, unrecorded = await asyncio.to_thread(self._directories)
         now = self._clock()
         in_use = self._in_use()
         unowned = {g.token for g in grants if g.token not in in_use and not self._owned(g, books)}
+        active = self._pods.active()
+        unowned.update(t for t, limits in unrecorded.items() if t not in in_use and limits.pod_uid not in active)
         self._suspects = {token: self._suspects.get(token, now) for token in unowned}
         for token, since in self._suspects.items():
             if now - since >= _UNOWNED:
                 await self._remove(token)
+
+    def _directories(self) -> tuple[list[Grant], dict[str, Limits]]:
+        """Those with a record of what was given, and the pages of those without: somebody has removed it."""
+        grants = list(self._journal.grants())
+        recorded = {grant.token for grant in grants}
+        return grants, {t: limits for t, limits in self._journal.granted().items() if t not in recorded}
 
     def _owned(self, grant: Grant, books: Books) -> bool:
         if books.recorded is None:

@@ -27,6 +27,7 @@ import msgspec
 from fractile.agent import rpc
 from fractile.agent.api import vcuda_pb2 as vcuda
 from fractile.kube.pacing import Clock, Sleep
+from fractile.region import plain
 
 _AT_ONCE = 4  # connections of one container
 _BURST = 16.0  # connections that a container may make at once ...
@@ -86,6 +87,7 @@ class Doors:
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         """Serve until cancelled; the connections are tasks of ``tasks``."""
+        plain.make_room_for_folder(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)  # names of an earlier agent
         self._folder.mkdir(mode=0o700)
         self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

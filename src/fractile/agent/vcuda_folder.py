@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.dialects import tencent
+from fractile.region import plain
 from fractile.wire.vcuda import CONFIG_NAME, PIDS_NAME
 
 MOUNT = "/etc/vcuda"
@@ -39,6 +40,7 @@ def wanted(resource: str) -> bool:
 def prepare(token_directory: Path) -> None:
     """Make the folder; it can be mounted then."""
     folder = token_directory / _NAME
+    plain.make_room_for_folder(folder)
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
 

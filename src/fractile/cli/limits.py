@@ -8,7 +8,7 @@ from fractile.cli import limits_text
 from fractile.errors import SetupError
 from fractile.region import directory
 from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
-from fractile.region.usage import LOST, CardUsage, Process, Unreadable, Usage, usage
+from fractile.region.usage import CardUsage, Process, Unreadable, Usage, lost, usage
 from fractile.wire import slice_use
 from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
 
@@ -31,8 +31,10 @@ def command(folder: Path, output: str) -> None:
     """
     limits = _limits(folder)
     region = folder / directory.REGION
-    lost = limits.flags & FLAG_LOST
-    found = LOST if lost else usage(region, cards=len(limits.cards), generation=limits.generation)
+    if limits.flags & FLAG_LOST:
+        found = lost(limits)
+    else:
+        found = usage(region, cards=len(limits.cards), generation=limits.generation)
     use = report(limits, found, region=region)
     click.echo(slice_use.encode(use) if output == "json" else limits_text.table(use), nl=output == "json")
 

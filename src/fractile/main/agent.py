@@ -37,7 +37,9 @@ from fractile.agent.http import Address, HttpServer
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
+from fractile.agent.ledger_lost import LedgerLost
 from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
+from fractile.agent.library_content import LibraryContent
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods, room
 from fractile.agent.precedence import Precedence
@@ -302,6 +304,7 @@ async def run(
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
         journal = Journal(state / "slices", new_token=_new_token, in_memory=_in_memory(shared_files, state))
         stock = Stock(catalog)
+        content = LibraryContent()
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
         steer = Steer(kubelet, pods, room=lambda: room(stock.catalog.all, pods))
@@ -317,6 +320,7 @@ async def run(
             Granter(journal, stock),
             assigned,
             stock,
+            library_content=content,
             precedence=Precedence(pods, departed),
             runtimes=RuntimeClasses(client, more=runtime_handlers),
             isolation=isolation,
@@ -366,7 +370,13 @@ async def run(
             Known(stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""),
             state,
         )
-        ground = Ground(state, journal, [state / LOCK, *(installed.files if installed is not None else ())])
+        ground = Ground(
+            state,
+            journal,
+            [state / LOCK, *(installed.files if installed is not None else ())],
+            sockets=[beliefs.socket],
+            wrong=partial(content.wrong, installed.folder) if installed is not None else lambda: None,
+        )
         await kubelet.record()  # what is in use is registered first
         async with asyncio.TaskGroup() as tasks:
             loops = [
@@ -389,7 +399,10 @@ async def run(
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal, in_use=departed.tokens).run(),
                     departed.run(),
-                    Restorer(kubelet, pods, journal, stock, events, restored=enforcer.granted).run(),
+                    Restorer(
+                        kubelet, pods, journal, stock, events, isolation=isolation, restored=enforcer.granted
+                    ).run(),
+                    LedgerLost(journal, pods, events).run(),
                     enforcer.run(),
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),

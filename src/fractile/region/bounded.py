@@ -20,6 +20,8 @@ import stat
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from fractile.region import plain
+
 STAGE = "region.fs"
 
 _NAME = "region"
@@ -41,8 +43,8 @@ def why_not(state: Path) -> str:
         return f"mounts below {state} would not be seen outside: it needs mount propagation Bidirectional"
     probe = state / f".{STAGE}"
     try:
-        release(probe)
-        probe.mkdir(mode=0o700, exist_ok=True)
+        discard(probe)
+        probe.mkdir(mode=0o700)
         _mount("tmpfs", probe, "tmpfs", _FLAGS, f"size={_PAGE},nr_inodes={_INODES},mode=0700")
         release(probe)
         probe.rmdir()
@@ -86,8 +88,8 @@ def release(path: Path) -> None:
 def discard(stage: Path) -> None:
     """The folder of a file system that was being made."""
     release(stage)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        stage.rmdir()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(stage.parent, _FOLDER) as parent:
+        plain.put_aside(stage.name, parent)
 
 
 def _mount_in(folder: int, target: Path, source: Path) -> None:
@@ -109,7 +111,7 @@ def _hold_place(folder: int, name: str) -> None:
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(there.st_mode) and there.st_size == 0:
             return
-        os.unlink(name, dir_fd=folder)
+        plain.put_aside(name, folder)
     os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
 
 

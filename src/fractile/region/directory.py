@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from fractile.errors import WireError
-from fractile.region import bounded, live, page, shared
+from fractile.region import bounded, live, page, plain, shared
 from fractile.region.page import Limits
 from fractile.region.shared import Found
 
@@ -41,8 +41,10 @@ def prepare(directory: Path) -> None:
     """Make the mount point of the file that is shared: the container's user must reach it.
 
     An empty file holds its place until ``put``: a runtime that finds no source for a mount makes a folder of that name.
+    Whatever else lies there goes, unless it is mounted: what the container makes of its region is ``put``'s affair.
     """
     folder = directory / SHARED
+    plain.make_room_for_folder(folder)
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     with contextlib.suppress(FileExistsError):
@@ -106,12 +108,13 @@ def release(directory: Path) -> None:
 
 def finish(directory: Path) -> None:
     """Complete the change that a killed agent had begun, if there is one, and take away what a power failure left of a
-    page that was never in force: its name."""
+    page that was never in force, its name, and whatever else lies in the place of a page."""
     bounded.discard(directory / bounded.STAGE)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if (directory / LIMITS).stat().st_size == 0:
-            (directory / LIMITS).unlink()
     pending = directory / _NEXT
+    for path in (directory / LIMITS, pending):
+        plain.make_room(path)
+    if plain.size(directory / LIMITS) == 0:
+        (directory / LIMITS).unlink()
     try:
         wanted = live.read(pending)
     except (FileNotFoundError, NotADirectoryError):
@@ -125,7 +128,7 @@ def finish(directory: Path) -> None:
 def _readable(directory: Path) -> Limits | None:
     try:
         return read(directory)
-    except WireError:
+    except (OSError, WireError):
         return None
 
 
@@ -146,9 +149,11 @@ def _put_in_memory(directory: Path, make: Callable[[Path], None], *, cards: int)
 def _put_on_disk(directory: Path, make: Callable[[Path], None]) -> None:
     target = directory / REGION
     staging = directory / _NEW_REGION  # the container cannot write here
+    plain.make_room(staging)
     try:
         make(staging)
         bounded.release(target)
+        plain.make_room(target)
         staging.rename(target)
     finally:
         staging.unlink(missing_ok=True)
@@ -156,6 +161,8 @@ def _put_on_disk(directory: Path, make: Callable[[Path], None]) -> None:
 
 def _write_page(directory: Path, wanted: Limits) -> None:
     pending = directory / _NEXT
+    plain.make_room(pending)
+    plain.make_room(directory / LIMITS)
     pending.write_bytes(page.encode(wanted))
     pending.chmod(0o644)  # whatever the umask: the container's user must read it
     if live.is_page(directory / LIMITS):

@@ -7,6 +7,7 @@ The bytes go through a mapping and not through write(2), so that the word of the
 that dies between the two stores leaves the word odd; the next one goes on from there.
 """
 
+import errno
 import mmap
 import os
 import struct
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 from fractile.errors import WireError
-from fractile.region import page
+from fractile.region import page, plain
 from fractile.region.layout import LIMITS
 from fractile.region.page import Limits
 
@@ -27,11 +28,12 @@ _PAUSE = 0.001  # seconds; a change takes microseconds
 
 
 def read(path: Path) -> Limits:
-    """The page as it is at one moment. FileNotFoundError; WireError when it makes no sense or stays half changed."""
-    with path.open("rb", buffering=0) as file:
+    """The page as it is at one moment. OSError where no plain file lies there; WireError when it makes no sense or
+    stays half changed."""
+    with plain.opened(path) as file:
         for _ in range(_TRIES):
-            data = os.pread(file.fileno(), page.SIZE + 1, 0)
-            again = os.pread(file.fileno(), page.SIZE, 0)
+            data = os.pread(file, page.SIZE + 1, 0)
+            again = os.pread(file, page.SIZE, 0)
             if len(data) != page.SIZE or (_sequence(data) == _sequence(again) and _sequence(data) % 2 == 0):
                 return page.decode(data)
             time.sleep(_PAUSE)
@@ -43,10 +45,14 @@ class Version:
     file is never another one while the page is in force. OSError when there is none."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = plain.open_file(path)
 
     def read(self) -> int:
-        return _sequence(os.pread(self._descriptor, _AFTER, 0))
+        """OSError where the page is cut short."""
+        data = os.pread(self._descriptor, _AFTER, 0)
+        if len(data) < _AFTER:
+            raise OSError(errno.EIO, "the limits page is cut short")
+        return _sequence(data)
 
     @property
     def removed(self) -> bool:
@@ -59,15 +65,12 @@ class Version:
 
 def is_page(path: Path) -> bool:
     """Whether the file there is a page, of any content, that is to be changed in place."""
-    try:
-        return path.stat().st_size == page.SIZE
-    except FileNotFoundError:
-        return False
+    return plain.size(path) == page.SIZE
 
 
 def update(path: Path, limits: Limits) -> None:
     """Change the page in place and on the disk; all who have it mapped see the old page or the new one."""
-    with path.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), page.SIZE) as mapped:
+    with plain.opened(path, os.O_RDWR) as file, mmap.mmap(file, page.SIZE) as mapped:
         with memoryview(mapped) as view, view.cast("I") as words:
             order = threading.Lock()
             order.acquire()
@@ -80,7 +83,7 @@ def update(path: Path, limits: Limits) -> None:
             view[_ARBITER + 4 :] = data[_ARBITER + 4 :]
             _fence(order)
             words[_WORD // 4] = (odd + 1) % 2**32
-        os.fsync(file.fileno())
+        os.fsync(file)
 
 
 def _fence(order: threading.Lock) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.region import layout, sums
+from fractile.region import layout, plain, sums
 from fractile.region.layout import ACCOUNT, OBJECT, REGION, REGION_CARD, SLOT
 
 SLOTS = layout.MAX_SLOTS
@@ -322,16 +322,10 @@ def _opened(path: Path | str, access: int = os.O_RDONLY) -> Generator[int]:
 
 
 def _open(path: Path | str, access: int = os.O_RDONLY) -> int:
-    """A descriptor of a plain file; whatever else lies there is looked at and not opened."""
-    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise OSError("it is no plain file")
-        return os.open(f"/proc/self/fd/{found}", access | os.O_NONBLOCK | os.O_CLOEXEC)
+        return plain.open_file(path, access)
     except BlockingIOError:
         raise BlockingIOError(errno.EWOULDBLOCK, LEASED, str(path)) from None
-    finally:
-        os.close(found)
 
 
 def _locked(descriptor: int) -> Generator[int]:

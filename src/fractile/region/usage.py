@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from fractile.model.units import WHOLE
 from fractile.region import layout, shared, sums
 from fractile.region.layout import ACCOUNT, OBJECT, REGION_CARD, SLOT
+from fractile.region.page import FLAG_OFF, Limits
 from fractile.region.shared import Region
 
 _OWN_ACCOUNT = 3  # object.state
@@ -61,10 +63,21 @@ class Unreadable(msgspec.Struct, frozen=True):
         return self.reason == shared.EMPTY
 
 
-LOST = Unreadable(
-    "the container's directory was removed from the node while it ran; its share and limit of compute do not hold "
-    "until the pod is deleted and made again"
-)
+def lost(limits: Limits) -> Unreadable:
+    """Of a container whose directory was removed from the node while it ran."""
+    compute = promised_compute(limits)
+    until = f"{compute} not hold until the pod is deleted and made again" if compute else "delete the pod"
+    return Unreadable(f"the container's directory was removed from the node while it ran; {until}")
+
+
+def promised_compute(limits: Limits) -> str:
+    """What of its cards' time the container was promised, as the subject of a sentence that ends with "not hold"; ""
+    when nothing is enforced."""
+    cards = () if limits.flags & FLAG_OFF else limits.cards
+    share, limit = any(0 < c.cores < WHOLE for c in cards), any(0 < c.cores_limit < WHOLE for c in cards)
+    if share and limit:
+        return "its share and its limit of compute do"
+    return "its share of compute does" if share else "its limit of compute does" if limit else ""
 
 
 def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
