@@ -61,5 +61,20 @@ def test_several_processes_give_no_more() -> None:
         keeps_its_limit(alone(Part("evil", "fresh", f"us={us}", processes=processes)), us, processes)
 
 
+def test_several_processes_that_are_late_leave_a_neighbour_its_share() -> None:
+    us, processes = SECOND // 2, 10
+    books = beside_an_honest_one(Part("evil", "work", f"us={us}", processes=processes))
+    keeps_its_limit(books, us, processes)
+    has_its_share(books, us, processes)
+
+
+def test_several_containers_that_are_late_leave_a_neighbour_its_share() -> None:
+    evil = {f"evil{i}": Terms(cores=10, limit=10) for i in range(3)}
+    parts = [Part(name, "work", f"us={SECOND}", processes=4) for name in evil]
+    honest = Part("honest", "work", "us=20000")
+    books = play({**evil, "honest": Terms(cores=70)}, [*parts, honest], WINDOW * 1000, sample=1000)
+    assert share(books, "honest") >= 70 - OVER - not_paid_yet(SECOND, 12), share(books, "honest")
+
+
 if __name__ == "__main__":
     sys.exit(suite.run(globals()))
