@@ -103,6 +103,13 @@ static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
     schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
 }
 
+static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint32_t processes, uint64_t now)
+{
+    struct slice *s = &n->slices[slice];
+    s->outstanding[card] = processes;
+    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, processes, now);
+}
+
 /* One process has nothing more on the card. */
 static void give_back(struct node *n, struct peer *p, uint32_t card)
 {
@@ -110,7 +117,8 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     if (!(p->granted >> card & 1)) return;
     p->granted &= ~(1ull << card);
     p->ending &= ~(1ull << card);
-    if (--s->outstanding[card]) return end_if_all(n, p->slice, card);
+    outstanding_are(n, p->slice, card, s->outstanding[card] - 1, clock_now());
+    if (s->outstanding[card]) return end_if_all(n, p->slice, card);
     s->recalled[card] = false;
     schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
@@ -183,7 +191,7 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
 {
     struct slice *s = slice_of(n, p);
     p->granted |= 1ull << card;
-    s->outstanding[card]++;
+    outstanding_are(n, p->slice, card, s->outstanding[card] + 1, now);
     schedule_ending(&n->schedule, (uint32_t)s->card[card], p->slice, 0, now);
     if (s->begins[card] > now) tell(n, p, ARBITER_BEGINS, card, s->begins[card]);
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);

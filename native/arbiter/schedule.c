@@ -45,15 +45,18 @@ static int64_t overrun(const struct schedule_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* The time since the last charge: had by who drains or is late; then by all but who drains; by all alike. */
+/* The time since the last charge: had by who drains or is late; then by all but who drains; by all alike. The driver gives equal slices
+ * to processes, so those are what is counted of each. */
 struct parts { uint64_t drained, next, both; uint32_t users, late, draining; };
+
+static uint32_t processes_of(const struct schedule_seat *t) { return t->processes ? t->processes : 1; }
 
 static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
 {
-    uint64_t alike = p->both / p->users;
-    if (t->late && p->late) alike += p->drained / p->late;
-    if (!t->draining && p->users > p->draining) alike += p->next / (p->users - p->draining);
-    return alike;
+    uint64_t each = processes_of(t), part = p->both * each / p->users;
+    if (t->late && p->late) part += p->drained * each / p->late;
+    if (!t->draining && p->users > p->draining) part += p->next * each / (p->users - p->draining);
+    return part;
 }
 
 /* So much of `part`, its share of the time since the last charge, was after the end of its lease. */
@@ -119,21 +122,22 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     struct parts parts = {0};
     const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
+    uint32_t tenants = 0;
     schedule_count_spare(s, card, now);
     if (s->patience_at[card]) s->patience[card] = sooner(s->patience[card] + (now - s->patience_at[card]) / SCHEDULE_PATIENCE_PART, SCHEDULE_PATIENCE);
     s->patience_at[card] = now;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
-        parts.users += t->holds || t->late;
+        if (t->holds || t->late) parts.users += processes_of(t), tenants++;
         parts.both = now - t->charged_at;
-        parts.late += t->late;
-        parts.draining += t->draining;
+        if (t->late) parts.late += processes_of(t);
+        if (t->draining) parts.draining += processes_of(t);
         if (t->draining && (!draining || t->ends_at > draining->ends_at)) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
     if (!parts.users) charge_for_idling(s, card, now), parts.users = 1;
-    if (draining && parts.users > 1) divide(draining, &parts, now);
+    if (draining && tenants > 1) divide(draining, &parts, now);
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
@@ -241,6 +245,13 @@ void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
     if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
     if (t->virtual_time < floor) t->virtual_time = floor;
+}
+
+void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint64_t now)
+{
+    if (s->seats[card][tenant].processes == processes) return;
+    charge_all(s, card, now);
+    s->seats[card][tenant].processes = processes;
 }
 
 void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits) { s->seats[card][tenant].waits = waits; }

@@ -14,7 +14,7 @@
  * that want a card, the one with the least *virtual time* (time held / weight) is next, so that over any while all have
  * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the card's virtual time
  * (that of its holders, without what they overran), less a small credit: idle time is not saved up; but an absence costs at
- * most what holding the card all that time would have. Who is late shares the card with the holder: both are charged their part. A hard limit is a credit that grows by so many percent of the
+ * most what holding the card all that time would have. Who is late shares the card with the holder: each is charged its part, by the number of its processes. A hard limit is a credit that grows by so many percent of the
  * time, and is used up by holding. A tenant that works on several cards at once gets them together or not at all. */
 #ifndef FRACTILE_ARBITER_SCHEDULE_H
 #define FRACTILE_ARBITER_SCHEDULE_H
@@ -65,6 +65,7 @@ struct schedule_seat {
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as it has said, or began to drain; 0: it has not */
     bool waits;         /* it can be told ahead when its turn begins */
+    uint32_t processes; /* of it that have the turn; 0: not said, taken for one */
     uint32_t follows;   /* the tenant whose turn was passed on to this one */
     uint64_t behind;    /* when that turn should be over; 0: it is over, or there was none */
     uint64_t sooner_by; /* the turn that it followed was over by so much sooner than was thought */
@@ -107,6 +108,9 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
 void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits);
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
+
+/* So many processes of it have the turn, or what is left of it: of time that several tenants have together, each process has an equal part. */
+void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint64_t now);
 
 void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now); /* without having held it */
 

@@ -12,7 +12,7 @@
  *                   and it goes on as in turns of its own: from then on every tenant gets its weight
  *
  * A tenant that works for SCHEDULE_STINT without a break, or whose kernels are so long or not known yet, takes all that it can get: then every tenant gets turns, and as much as is due.
- * Each is charged an equal part of what they had together, as the driver's slices are equal. A tenant that is ahead of another by more
+ * Each is charged its part of what they had together by the number of its processes, as the driver's slices are equal for those. A tenant that is ahead of another by more
  * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one tenant
  * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
  * priority never share: their promises need turns of their own. Nor do those that may use several cards: kernels that wait for

@@ -126,6 +126,12 @@ bool fr_blocked_may_launch(struct fr_stream_state *st)
     return !at_work(st) && atomic_load(&st->blocked);
 }
 
+void fr_blocked_takes_more(struct fr_stream_state *st)
+{
+    uint32_t none = 0;
+    atomic_compare_exchange_strong(&st->blocked, &none, FR_STALLED);
+}
+
 /* ---- the end of a turn ---- */
 
 /* True: something was done. */
@@ -160,7 +166,7 @@ void fr_blocked_settle(struct fr_paced_card *card)
         else clock_sleep_until(clock_now() + (clock_now() - quiet) / 32 + NAP_NS);
     }
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
-        if (st->count && !atomic_load(&st->blocked)) let_go(st, FR_BLOCKED);
+        if (st->count && atomic_load(&st->blocked) != FR_BLOCKED) let_go(st, FR_BLOCKED);
 }
 
 bool fr_blocked_any(const struct fr_paced_card *card)

@@ -23,6 +23,7 @@
 #include "pacing/predict.h"
 #include "pacing/stream_state.h"
 #include "pacing/stream_wait.h"
+#include "pacing/stuck.h"
 #include "pacing/timing_events.h"
 
 #include "clock.h"
@@ -36,7 +37,6 @@
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
 #define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
-#define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define AWAKE_NS 300000ull /* one thread is awake so long before its turn begins */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
@@ -154,21 +154,12 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
     return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
-/* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
- * From then on launches go, until the lease client ends the turn. By then the arbiter has let other containers in. */
-static uint64_t stuck_at(const struct fr_paced_card *p)
-{
-    uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
-    uint64_t known = queue > closed ? queue - closed : 0; /* in flight; others may share the card by now */
-    return closed + STUCK_NS + 4 * known;
-}
-
 static void wait_at(struct fr_paced_card *p, uint32_t seen)
 {
     struct fr_account *a = fr_paced_card_account(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
-    uint64_t stuck = stuck_at(p) + 1, again = from + FR_SILENT_NS, look = stuck > again ? stuck : again;
+    uint64_t stuck = fr_stuck_look(p), again = from + FR_SILENT_NS, look = stuck > again ? stuck : again;
     if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? look : 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
@@ -226,12 +217,6 @@ static void wake_lease_client(struct fr_paced_card *p, uint64_t now)
     fr_lease_wake((int)(p - fr_paced_cards));
 }
 
-static void go_unpaced(struct fr_ticket *t)
-{
-    fr_stream_state_done(t->state);
-    t->card = NULL;
-}
-
 static bool is_known(const struct fr_prediction *g)
 {
     return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
@@ -256,6 +241,7 @@ static uint64_t pass(struct fr_ticket *t)
         uint64_t now = clock_now_quickly();
         enum answer a = gate == FR_GATE_FREE ? (is_free(p) ? GO : OVER) : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
+        if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, now))) fr_blocked_takes_more(t->state), a = GO;
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
             if (unlikely(!is_known(t->prediction) && !atomic_load_explicit(&p->guessed, memory_order_relaxed))) atomic_store(&p->guessed, 1);
@@ -269,7 +255,6 @@ static uint64_t pass(struct fr_ticket *t)
         if (a == SOON) wait_until_it_begins(p);
         else if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) fr_lease_close(p);
-        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p) && fr_lease_client_lives(p, now))) return note_at_gate(p, &at_gate, false), go_unpaced(t), now;
         else knock(p, gate);
     }
 }
@@ -303,7 +288,6 @@ static void enter(struct fr_ticket *t, const struct fr_work *w)
     if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->card = p;
     t->entered = pass(t);
-    if (unlikely(t->card == NULL)) return;
     bool begins = fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
     if (unlikely(begins)) look_up_again(t->state);
 }

@@ -22,6 +22,7 @@
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_wait.h"
+#include "pacing/stuck.h"
 
 #include "clock.h"
 #include "protocol.h"
@@ -201,7 +202,8 @@ static void wait_for_those_inside(struct fr_paced_card *p)
 static void end_turn(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
-    fr_stream_states_drain(p);
+    do fr_stream_states_drain(p);
+    while (fr_stuck_end(p) && (wait_for_those_inside(p), fr_stuck_again(p)));
     note_held(me);
     note_waits(me);
 }
@@ -302,7 +304,7 @@ void fr_lease_wake(int card)
 void fr_lease_close(struct fr_paced_card *p)
 {
     uint32_t open = FR_GATE_OPEN;
-    atomic_store(&p->closed, clock_now());
+    if (atomic_load(&p->gate) == open) fr_stuck_begin(p);
     if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_lease_wake((int)(p - fr_paced_cards));
 }
 

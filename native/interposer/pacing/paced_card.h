@@ -32,7 +32,9 @@ struct fr_paced_card {
     _Atomic uint32_t guessed; /* something was launched in this turn whose length is not known well */
     _Atomic uint64_t alone_at, passes_at; /* before and after that (0: never) another container's work may be on the card, too */
     _Atomic uint64_t begins;  /* when the turn begins; the grant may come earlier */
-    _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
+    _Atomic uint64_t end, granted, lease; /* of the turn; end 0: until recalled */
+    _Atomic uint64_t stuck_since;                 /* the gate is closed since then, and nothing was done; 0: it is not, or nobody may go. See stuck.c */
+    _Atomic uint32_t stuck_let, stuck_gone, stuck_doubled; /* launches that went since; in this turn, or since that was seen; so often its time was doubled */
     _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
     _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
     CUevent last_event;                           /* the event that was reached last ... */
@@ -64,7 +66,7 @@ uint64_t fr_paced_cards_gang(uint64_t now); /* cards that this process has used 
 #define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
 #define FR_LOOK_NS 25000000ull     /* the lease client looks so often at an open gate ... */
 #define FR_SILENT_NS 100000000ull  /* ... and after so long without a look the turn is over: the machine may be busy */
-#define FR_IN_DRIVER_NS 30000000000ull /* ... where it waits for all, after so long */
+#define FR_IN_DRIVER_NS 600000000000ull /* ... where it waits for all, after so long */
 #define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */
 
 #endif

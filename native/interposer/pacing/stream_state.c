@@ -65,7 +65,7 @@ void fr_stream_state_lock_alive(struct fr_stream_state *st, struct fr_paced_card
 static bool take_over(struct fr_stream_state *st)
 {
     uint32_t before = atomic_load(&st->looked_up_at);
-    if (st->count || atomic_load(&st->busy) || atomic_load(&st->users)) return false;
+    if (st->count || atomic_load(&st->busy) || atomic_load(&st->users) || atomic_load(&st->waited_for)) return false;
     atomic_store(&st->looked_up_at, FR_NEVER);
     if (likely(!atomic_load(&st->users))) return true;
     atomic_store(&st->looked_up_at, before);

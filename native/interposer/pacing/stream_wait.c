@@ -52,7 +52,7 @@ void fr_stream_states_drain(struct fr_paced_card *card)
     atomic_store(&card->queue_end, 0);
 }
 
-/* Before the lease client uses the stream for an open batch, or after it: while it waits it keeps the lock, maybe for as long as the
+/* Before the lease client uses the stream for an open batch, or after it: where it waits with the lock, that may be for as long as the
  * program does not go on. */
 void fr_stream_states_close(CUstream stream)
 {
@@ -66,13 +66,22 @@ void fr_stream_states_close(CUstream stream)
     }
 }
 
+/* The lease client may wait for one of its events, without the lock. */
+static void lock_unwaited(struct fr_stream_state *st)
+{
+    for (fr_stream_state_lock(st); atomic_load(&st->waited_for); fr_stream_state_lock(st)) {
+        fr_stream_state_unlock(st);
+        clock_sleep_until(clock_now() + SOON_NS);
+    }
+}
+
 /* Its events die with it. Work in flight is waited for by the driver. */
 void fr_stream_states_forget(CUcontext context)
 {
     fr_timing_forget_last(context);
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
         if (st->context != context) continue;
-        fr_stream_state_lock(st);
+        lock_unwaited(st);
         fr_timing_forget(st);
         st->used = 0;
         fr_stream_state_unlock(st);

@@ -15,6 +15,7 @@
 #include "pacing/paced_card.h"
 #include "pacing/predict.h"
 #include "pacing/stream_state.h"
+#include "pacing/stuck.h"
 
 #include "clock.h"
 #include "cuda_abi.h"
@@ -275,17 +276,20 @@ static uint64_t not_counted_yet(struct fr_paced_card *p, uint64_t ns)
     return now < from ? 0 : ns < now - from ? ns : now - from;
 }
 
-/* The lease client says for what it waits in the driver. */
+/* The lease client says for what it waits in the driver. Launches may go into the stream meanwhile (stuck.c). */
 static void wait_in_driver(struct fr_stream_state *st, CUevent event)
 {
     struct fr_paced_card *card = atomic_load(&st->card);
     atomic_store(&card->waits_for, event ? event : FR_WAITS_FOR_ALL);
     atomic_store(&st->waited_for, true);
+    fr_stream_state_unlock(st);
     if (event) REAL(cuEventSynchronize)(event);
     else REAL(cuCtxSynchronize)();
-    atomic_store(&st->waited_for, false);
     atomic_store(&card->waits_for, NULL);
     fr_lease_client_is_alive(card);
+    fr_stuck_goes_on(card);
+    fr_stream_state_lock_alive(st, card);
+    atomic_store(&st->waited_for, false);
 }
 
 /* What stands in an open batch has no event behind it. One that is recorded now ends it, and measures it if it is still at work. (If the
@@ -295,6 +299,7 @@ static void wait_in_driver(struct fr_stream_state *st, CUevent event)
 static bool drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
+    uint32_t launches = b->launches;
     if (can_close(st)) {
         st->open = false;
         bool recorded = !REAL(cuEventRecord)(b->to, atomic_load(&st->handle));
@@ -305,11 +310,13 @@ static bool drain_open(struct fr_stream_state *st)
         atomic_store(&st->waited_for, false);
     } else {
         wait_in_driver(st, NULL);
+        if (!st->open || newest(st) != b || b->launches != launches) return false;
     }
     landed(st, b);
     if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
     st->open = false;
     st->count--;
+    if (atomic_load(&st->blocked) == FR_STALLED) atomic_store(&st->blocked, 0);
     return true;
 }
 
@@ -318,10 +325,11 @@ void fr_timing_drain(struct fr_stream_state *st)
     CUcontext before = NULL;
     REAL(cuCtxGetCurrent)(&before);
     if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return;
-    while (st->count && !fr_timing_may_be_blocked(st)) {
+    CUcontext of = st->context;
+    while (st->count && st->context == of && !fr_timing_may_be_blocked(st)) {
         if (!closed(st) && drain_open(st)) return;
-        wait_in_driver(st, at(st, 0)->to);
-        finish(st);
+        if (closed(st) && !oldest_is_done(st)) wait_in_driver(st, at(st, 0)->to);
+        if (oldest_is_done(st)) finish(st);
     }
 }
 

@@ -85,6 +85,18 @@ void play_work(void)
     }
 }
 
+/* Kernels of shapes that were never launched before: nobody knows how long they take. In n streams. */
+void play_fresh(void)
+{
+    CUstream own[16];
+    unsigned n = part.n < 16 ? part.n : 16;
+    for (unsigned i = 0; i < n; i++) must(cuStreamCreate(&own[i], 1), "cuStreamCreate");
+    for (unsigned blocks = 1024; clock_now() < part.end; blocks++) {
+        uint64_t us = part.us;
+        must(cuLaunchKernel(spin[0], blocks, 1, 1, 256, 1, 1, 0, own[blocks % n], (void *[]){&us}, NULL), "cuLaunchKernel");
+    }
+}
+
 void play_multi(void)
 {
     for (unsigned turn = 0; clock_now() < part.end; turn++) {
@@ -270,7 +282,7 @@ static void read_word(char *word)
 }
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
-    {"work", play_work, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"work", play_work, true}, {"fresh", play_fresh, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
     {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},

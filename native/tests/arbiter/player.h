@@ -25,6 +25,7 @@ extern struct part part;
 
 /* player.c: who uses cards */
 void play_work(void);    /* a kernel on each card in turn; sync=1 waits for it */
+void play_fresh(void);   /* kernels of shapes that were never launched before, in n streams */
 void play_multi(void);   /* cooperative launches over all its cards at once */
 void play_ring(void);    /* a kernel on each of its cards, each of which spins until all are there; how long a round took is noted */
 void play_service(void); /* requests at random times; how long each took is noted */

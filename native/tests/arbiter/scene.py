@@ -23,6 +23,7 @@ import suite  # noqa: E402
 OUT = Path(os.environ.get("OUT", "build")).resolve()
 USE_CARDS = (
     "work",
+    "fresh",
     "multi",
     "ring",
     "service",

@@ -911,6 +911,22 @@ static void who_is_late_pays_while_another_drains(void)
 }
 
 /* One that should have been over long ago is done while the one before this turn still works. */
+/* The driver gives equal slices to processes, and not to containers. */
+static void time_that_several_have_together_is_charged_by_their_processes(void)
+{
+    in_turns();
+    s.seats[0][1].late = true;
+    schedule_processes(&s, 0, 1, 9, now);
+    schedule_processes(&s, 0, 0, 1, now);
+    uint64_t late = s.seats[0][1].held_ns, holds = s.seats[0][0].held_ns;
+    schedule_settle(&s, now += SECOND);
+    EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10);
+    EXPECT_EQ(s.seats[0][0].held_ns - holds, SECOND / 10);
+    schedule_processes(&s, 0, 1, 1, now);
+    schedule_settle(&s, now += SECOND);
+    EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10 + SECOND / 2);
+}
+
 static void only_the_turn_that_it_follows_lets_a_turn_begin_early(void)
 {
     struct schedule_decision d = {0};
@@ -1047,6 +1063,7 @@ int main(void)
     RUN(a_short_kernel_begins_in_any_gap);
     RUN(a_gang_that_is_next_is_not_told_ahead);
     RUN(who_is_late_pays_while_another_drains);
+    RUN(time_that_several_have_together_is_charged_by_their_processes);
     RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
     RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
     RUN(who_says_that_it_ends_and_does_not_shares_the_card_and_is_late);

@@ -1,0 +1,87 @@
+/* A turn that is over and does not end. A stream may wait for a word that the program writes, or a kernel for another one: then it is never
+ * done while the launches that it needs wait at the closed gate. Nobody can tell that from a kernel that only takes long. So a launch
+ * goes now and then, and is counted as any other: the turn is not given back before it is done, so the container is charged for it.
+ *
+ *      closed --STUCK_NS for each process of the container, which the driver may run one after the other--> one launch, as long
+ *             again --> another
+ *      something that was in flight is done: it only took long, after all. The time starts anew, and is twice as long once a launch has gone
+ *
+ * Kernels that take long, each launched while the one before runs, would keep a turn for ever otherwise. */
+#include "pacing/stuck.h"
+
+#include "base/compiler.h"
+#include "ledger/shared.h"
+#include "pacing/paced_card.h"
+
+#include "clock.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define STUCK_NS 6000000000ull
+#define MOST_DOUBLED 16u
+
+static uint64_t processes(void)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; fr_shared.region && i < fr_slots_in_use(); i++) n += atomic_load_explicit(&fr_slot(i)->state, memory_order_relaxed) == FR_SLOT_LIVE;
+    return n ? n : 1;
+}
+
+static uint64_t patience(const struct fr_paced_card *p) { return (STUCK_NS << atomic_load(&p->stuck_doubled)) * processes(); }
+
+/* What is known to be in flight may take longer: others may share the card by now. */
+static uint64_t known(const struct fr_paced_card *p, uint64_t since)
+{
+    uint64_t queue = atomic_load(&p->queue_end);
+    return queue > since ? 4 * (queue - since) : 0;
+}
+
+uint64_t fr_stuck_look(const struct fr_paced_card *p)
+{
+    uint64_t since = atomic_load(&p->stuck_since);
+    return since ? since + known(p, since) + (atomic_load(&p->stuck_let) + 1) * patience(p) + 1 : 0;
+}
+
+bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t now)
+{
+    uint64_t since = atomic_load(&p->stuck_since), from = since + known(p, since);
+    if (likely(!since || now < from + STUCK_NS) || !fr_lease_client_lives(p, now)) return false;
+    uint64_t may = (now - from) / patience(p);
+    uint32_t let = atomic_load(&p->stuck_let);
+    while (let < may)
+        if (atomic_compare_exchange_weak(&p->stuck_let, &let, let + 1)) return atomic_fetch_add(&p->stuck_gone, 1), true;
+    return false;
+}
+
+void fr_stuck_begin(struct fr_paced_card *p)
+{
+    atomic_store(&p->stuck_let, 0);
+    atomic_store(&p->stuck_gone, 0);
+    atomic_store(&p->stuck_doubled, 0);
+    atomic_store(&p->stuck_since, clock_now());
+}
+
+void fr_stuck_goes_on(struct fr_paced_card *p)
+{
+    if (!atomic_load_explicit(&p->stuck_since, memory_order_relaxed)) return;
+    if (unlikely(atomic_exchange(&p->stuck_let, 0)) && atomic_load(&p->stuck_doubled) < MOST_DOUBLED) atomic_fetch_add(&p->stuck_doubled, 1);
+    atomic_store(&p->stuck_since, clock_now());
+}
+
+bool fr_stuck_end(struct fr_paced_card *p)
+{
+    atomic_store(&p->stuck_since, 0);
+    bool long_ago = clock_now() > atomic_load(&p->granted) + STUCK_NS / 2; /* sooner nobody can have gone */
+    return unlikely(long_ago) && (atomic_load(&p->stuck_gone) || atomic_load(&p->inside));
+}
+
+bool fr_stuck_again(struct fr_paced_card *p)
+{
+    if (likely(!atomic_exchange(&p->stuck_gone, 0))) return false;
+    atomic_store(&p->stuck_since, clock_now());
+    fr_stuck_goes_on(p);
+    return true;
+}
