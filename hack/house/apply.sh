@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Splits the flat folders as docs/develop/tree.md says. Once, in a clean working tree with .venv:
 #     hack/house/apply.sh
-# What is left: `git diff --stat`, hack/test.sh lint, all tests, docs/develop/moved.md. Then this folder goes.
+# What is left: `git diff --stat`, hack/test.sh lint, all tests. Then this folder goes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 .venv/bin/python hack/house/move_tree.py
