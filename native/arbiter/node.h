@@ -33,7 +33,7 @@ struct peer {
 struct slice {
     bool present;
     int listener, peers; /* first peer, -1: none */
-    uint32_t peer_count;
+    uint32_t peer_count, process_count; /* a process may have several connections */
     char path[256];
     const struct fr_limits *limits;
     bool writable; /* the page */
@@ -47,7 +47,7 @@ struct slice {
     uint64_t begins[FR_MAX_CARDS];       /* not before; 0: at once */
     uint64_t until[FR_MAX_CARDS];        /* its end, 0: open */
     uint64_t ends[FR_MAX_CARDS];         /* the last of what those who say that they are ending have said */
-    uint32_t outstanding[FR_MAX_CARDS];  /* processes that hold it */
+    uint32_t outstanding[FR_MAX_CARDS];  /* connections whose processes hold it */
     bool recalled[FR_MAX_CARDS], shared[FR_MAX_CARDS];
     uint64_t throttled[FR_MAX_CARDS];    /* of its seat, as far as it was told; and what it is told with this lease */
     uint64_t held_back[FR_MAX_CARDS];

@@ -39,10 +39,18 @@ static int life_of(int fd, pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static bool has_process(const struct node *n, const struct slice *s, pid_t pid)
+{
+    for (int i = s->peers; i >= 0; i = n->peers[i].next)
+        if (n->peers[i].pid == pid) return true;
+    return false;
+}
+
 static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
 {
     struct slice *s = &n->slices[index];
     int at = n->free_peer;
+    s->process_count += !has_process(n, s, pid);
     struct peer *p = &n->peers[at];
     n->free_peer = p->next;
     *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid};
@@ -103,11 +111,12 @@ static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
     schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
 }
 
-static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint32_t processes, uint64_t now)
+/* Connections are no processes: one program may have a thousand. */
+static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint32_t connections, uint64_t now)
 {
     struct slice *s = &n->slices[slice];
-    s->outstanding[card] = processes;
-    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, processes, now);
+    s->outstanding[card] = connections;
+    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, connections < s->process_count ? connections : s->process_count, now);
 }
 
 /* One process has nothing more on the card. */
@@ -140,6 +149,7 @@ void peer_drop(struct node *n, uint32_t index)
 {
     struct peer *p = &n->peers[index];
     struct slice *s = slice_of(n, p);
+    pid_t pid = p->pid;
     give_all_back(n, p);
     apart_end(n, p);
     if (p->fd >= 0) close(p->fd);
@@ -150,6 +160,7 @@ void peer_drop(struct node *n, uint32_t index)
             break;
         }
     s->peer_count--;
+    s->process_count -= !has_process(n, s, pid);
     *p = (struct peer){.fd = -1, .next = n->free_peer};
     n->free_peer = (int)index;
 }

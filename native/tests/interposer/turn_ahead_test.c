@@ -104,6 +104,12 @@ static uint64_t launch_in_the_next_turn(void)
     return launched;
 }
 
+/* It is, once the card has been idle for some milliseconds; on a busy machine the thread that does so may be late. */
+static void until_the_turn_is_given_back(void)
+{
+    while (atomic_load(&seen->done) < atomic_load(&seen->granted)) usleep(1000);
+}
+
 static void nothing_is_launched_before_a_turn_that_was_given_ahead_begins(void)
 {
     seen->manner = AHEAD;
@@ -112,7 +118,7 @@ static void nothing_is_launched_before_a_turn_that_was_given_ahead_begins(void)
         uint64_t launched = launch_in_the_next_turn(), begins = atomic_load(&seen->begins);
         EXPECT(launched >= begins);
         cuCtxSynchronize();
-        usleep(30000); /* idle: the turn is given back */
+        until_the_turn_is_given_back();
     }
 }
 
@@ -126,7 +132,7 @@ static void turns_that_began(enum manner manner, uint64_t within)
         uint64_t launched = launch_in_the_next_turn();
         soon += launched < atomic_load(&seen->granted) + within;
         cuCtxSynchronize();
-        usleep(30000);
+        until_the_turn_is_given_back();
     }
     EXPECT(soon > 0);
 }
@@ -152,7 +158,7 @@ static void *wait_badly(void *context)
     for (int i = 0; i < 20; i++) {
         launch_in_the_next_turn();
         cuCtxSynchronize();
-        usleep(20000);
+        until_the_turn_is_given_back();
     }
     return NULL;
 }
