@@ -190,7 +190,7 @@ def test_a_pod_whose_program_brings_a_loader_that_knows_no_library_is_evicted_by
             work.wait_gone("loader", seconds=60)
         told = events(cluster, work, pods["loader"])
         assert "which the container was given and the process has not loaded" in told[EVICTED]
-        assert int(re.findall(r"uses (\d+) MiB", told[EVICTED])[0]) > 10_000
+        assert int(re.findall(r"used (\d+) MiB", told[EVICTED])[0]) > 10_000
         assert not {REASON, EVICTED} & events(cluster, work, pods["honest"]).keys()
     finally:
         renew_agent(cluster, AT)
