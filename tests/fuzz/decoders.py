@@ -40,6 +40,7 @@ NONE_OF_THEM = {
     "wire.extender.names_of": "takes what decode_args has checked (tests/extender)",
     "wire.extender.listed_names": "takes what decode_listed has checked (tests/extender)",
     "wire.isolation.encode": "encodes",
+    "region.plain.put_aside": "renames what lies in the way; it reads nothing (tests/region)",
     "region.sums.on_card": "takes a region whose size shared and usage have checked (tests/region)",
     "region.sums.in_account": "the same",
     "region.sums.of_slot": "the same",
