@@ -1,4 +1,4 @@
-/* How new directories of slices are found, and sockets that somebody has removed: inotify says that something has changed. Where the kernel gives none (the instances
+/* How new directories of slices, and sockets that were deleted, are noticed: inotify reports changes. Where the kernel gives none (the instances
  * and watches of a user are bounded, and the root of a container is often the same user), the directory is looked through once a
  * second, and inotify is tried again each time. */
 #include "node.h"
