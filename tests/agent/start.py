@@ -6,6 +6,7 @@ async with start() as s:
     assert await s.check(ids(A, 4)) is None
 """
 
+import asyncio
 import random
 import shutil
 import tempfile
@@ -28,6 +29,7 @@ from fractile.agent.prestart import PreStart
 from fractile.control.steps import Step
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
 from fractile.model.card import Card
 from fractile.model.offer import Offer
 from fractile.model.units import ContainerName, MemoryUnit, PodUID
@@ -192,6 +194,19 @@ async def start(
                 yield Start(world, client)
     finally:
         shutil.rmtree(root)
+
+
+@asynccontextmanager
+async def start_with_events() -> AsyncGenerator[tuple[Start, EventRecorder]]:
+    """With a recorder that sends its events to the API server."""
+    async with start() as s:
+        events = EventRecorder(s.client, "test")
+        running = asyncio.create_task(events.run())
+        try:
+            yield s, events
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def _at_once(_: float) -> None:

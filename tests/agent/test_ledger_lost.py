@@ -1,6 +1,5 @@
 """The region of a running container that is gone from the node is noticed, and said once."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from fractile.kube.events import EventRecorder
 from fractile.model.units import PodUID
 from fractile.region import directory
 from fractile.region.page import FLAG_LOST
-from tests.agent.start import Start, ids, start
+from tests.agent.start import Start, ids, start_with_events
 from tests.agent.world import CARDS
 from tests.region.strange import folder, full, garbage, link, pipe
 
@@ -46,14 +45,8 @@ class Node:
 
 @asynccontextmanager
 async def node() -> AsyncGenerator[Node]:
-    async with start() as s:
-        events = EventRecorder(s.client, "test")
-        running = asyncio.create_task(events.run())
-        try:
-            yield Node(s, events)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    async with start_with_events() as (s, events):
+        yield Node(s, events)
 
 
 def nothing(path: Path) -> None:

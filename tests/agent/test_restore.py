@@ -27,7 +27,7 @@ from fractile.region import directory, shared
 from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
 from fractile.region.usage import lost
 from fractile.wire.objects import Pod
-from tests.agent.start import Start, ids, start
+from tests.agent.start import Start, ids, start_with_events
 from tests.agent.world import CARDS, NODE, Asks, world
 from tests.region.examples import LIMITS
 from tests.region.writer import alive
@@ -80,14 +80,8 @@ class Node:
 
 @asynccontextmanager
 async def node() -> AsyncGenerator[Node]:
-    async with start() as s:
-        events = EventRecorder(s.client, "test")
-        running = asyncio.create_task(events.run())
-        try:
-            yield Node(s, events)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    async with start_with_events() as (s, events):
+        yield Node(s, events)
 
 
 async def test_a_directory_that_is_gone_is_made_again_with_a_page_that_says_so_and_the_pod_is_told_once() -> None:

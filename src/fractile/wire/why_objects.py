@@ -51,8 +51,8 @@ class PlannedContainer(Container, frozen=True):
 
 
 class ObservedSpec(PlannedPodSpec, frozen=True):
-    containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    init_containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # frozen
+    init_containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # frozen
 
 
 class ObservedPod(PlannedPod, frozen=True):
