@@ -65,8 +65,8 @@ lint: $(INSTALLED) ## check format, style, the rings of the architecture, and ty
 format: $(INSTALLED) ## format the code
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
-proto: $(INSTALLED) ## generate kubelet's messages anew from src/fractile/agent/api/*.proto
-	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fractile/agent/api/*.proto
+proto: $(INSTALLED) ## generate kubelet's messages anew from src/fractile/agent/kubelet/api/*.proto
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fractile/agent/kubelet/api/*.proto
 
 up: $(INSTALLED) ## start a local cluster: make up ARGS="--nodes 3"
 	@$(BIN)/fractile up $(ARGS)

@@ -1,5 +1,5 @@
-"""Writes charts/fractile/templates/objects from src/fractile/cluster/manifests, which stays the only source of rights,
-policies, definitions and webhooks. tests/charts checks that what is there is what this writes.
+"""Writes charts/fractile/templates/objects from src/fractile/lab/cluster/manifests, which stays the only source of
+rights, policies, definitions and webhooks. tests/charts checks that what is there is what this writes.
 
 The table of resources becomes charts/fractile/files, as do the alert rules and the dashboard of deploy/. The text is
 kept, comments included; only what the chart decides is put around or in place of lines.
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from fractile.dialects import table
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import ResourceKind
 
 ROOT = Path(__file__).parents[1]
-MANIFESTS = ROOT / "src" / "fractile" / "cluster" / "manifests"
+MANIFESTS = ROOT / "src" / "fractile" / "lab" / "cluster" / "manifests"
 OBJECTS = ROOT / "charts" / "fractile" / "templates" / "objects"
 RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
 COPIES = tuple(ROOT / "deploy" / p for p in ("prometheus/fractile-rules.yaml", "grafana/fractile.json"))
@@ -90,7 +90,7 @@ def write(folder: Path) -> list[Path]:
 
 def resources() -> str:
     """What the second kube-scheduler asks the extender about, and whether it passes over the amount itself."""
-    lines = [f"{name}: {'true' if kind is Kind.AMOUNT else 'false'}" for name, kind in table.managed().items()]
+    lines = [f"{name}: {'true' if kind is ResourceKind.AMOUNT else 'false'}" for name, kind in table.managed().items()]
     return "\n".join(
         ["# Written by hack/chart.py from the table of resources: resource -> ignoredByScheduler", *lines, ""]
     )

@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from fractile.cluster import image
-from fractile.cluster.progress import Progress
 from fractile.errors import FractileError
+from fractile.lab.image import build
+from fractile.lab.progress import Progress
 
 
 def _tell(line: str) -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     root = Path(__file__).parents[1]
     progress = Progress(_tell)
     try:
-        made = image.build(root / "dist", root=root, env=os.environ, progress=progress, tag=os.environ.get("TAG", ""))
+        made = build.build(root / "dist", root=root, env=os.environ, progress=progress, tag=os.environ.get("TAG", ""))
     except FractileError as e:
         sys.exit(f"make image: {e}")
     sys.stdout.write(

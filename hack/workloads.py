@@ -1,9 +1,9 @@
-"""Writes src/fractile/cluster/manifests/37-workloads.yaml: the policies of pods, asked of the templates of workloads.
+"""Writes 37-workloads.yaml of src/fractile/lab/cluster/manifests: the policies of pods, for templates of workloads.
 
 A pod that a policy refuses is refused when a controller makes it, where only the workload's events tell. The same
 expressions over the template warn whoever applies the workload. They are taken from the policies of pods by two
 replacements: ``object`` is the template, which has metadata and spec as a pod has, and ``oldObject`` is null, since
-every pod of a template is new. tests/cluster checks that what is there is what this writes.
+every pod of a template is new. tests/lab checks that what is there is what this writes.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-MANIFESTS = Path(__file__).parents[1] / "src" / "fractile" / "cluster" / "manifests"
+MANIFESTS = Path(__file__).parents[1] / "src" / "fractile" / "lab" / "cluster" / "manifests"
 WRITTEN = MANIFESTS / "37-workloads.yaml"
 SUFFIX = ".fractile.dev"
 INSIDE = f".workloads{SUFFIX}"

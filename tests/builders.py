@@ -20,10 +20,10 @@ from fractile.model.interconnect import Interconnect
 from fractile.model.placement import ContainerPlacement, Placement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role, Selector
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
-from fractile.policy.state import CardState, NodeState
-from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
-from fractile.wire.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.policy.cards.state import CardState, NodeState
+from fractile.wire.fractile.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.wire.kubernetes.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
 
 CARD_MEMORY = 16_276  # MiB; a Tesla V100 of the worked examples
 

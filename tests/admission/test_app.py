@@ -9,10 +9,10 @@ import httpx2
 import msgspec
 import pytest
 
-from fractile.admission.app import Webhook, application
-from fractile.admission.intake import Bounds, Intake
-from fractile.wire.objects import Pod
-from fractile.wire.queued import GATE
+from fractile.admission.app import WebhookApp, application
+from fractile.admission.intake import Intake, IntakeLimits
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.queued import GATE
 from tests.admission.world import Json, answered, patch_of, patched, review, webhook
 from tests.builders import container, pod
 from tests.wire.golden_files import golden
@@ -23,7 +23,7 @@ CLASS = "class.fractile.dev/nvidia.tesla.k80"
 class Caller:
     """The API server's side."""
 
-    def __init__(self, served: Webhook, bounds: Bounds | None = None) -> None:
+    def __init__(self, served: WebhookApp, bounds: IntakeLimits | None = None) -> None:
         transport = httpx2.ASGITransport(app=application(served, Intake(bounds)))
         self.http = httpx2.AsyncClient(transport=transport, base_url="https://webhook")
 
@@ -203,7 +203,7 @@ async def drip(pieces: int, size: int, *, wait: asyncio.Event | None = None) -> 
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_body_that_is_too_large_is_told_at_once(announced: bool) -> None:
-    caller = Caller(webhook(), Bounds(body=10_000))
+    caller = Caller(webhook(), IntakeLimits(body=10_000))
     async with caller.http:
         content = b" " * 10_001 if announced else drip(1000, 1000)
         answer = await caller.http.post("/admission/mutate", content=content)
@@ -213,7 +213,7 @@ async def test_a_body_that_is_too_large_is_told_at_once(announced: bool) -> None
 
 
 async def test_no_more_requests_are_read_at_once_than_are_allowed() -> None:
-    caller = Caller(webhook(), Bounds(requests=3))
+    caller = Caller(webhook(), IntakeLimits(requests=3))
     go = asyncio.Event()
     async with caller.http, asyncio.TaskGroup() as tasks:
         held = [
@@ -230,7 +230,7 @@ async def test_no_more_requests_are_read_at_once_than_are_allowed() -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_all_bodies_together_take_no_more_memory_than_is_allowed(announced: bool) -> None:
-    caller = Caller(webhook(), Bounds(together=10_000))
+    caller = Caller(webhook(), IntakeLimits(together=10_000))
     go = asyncio.Event()
     async with caller.http, asyncio.TaskGroup() as tasks:
         held = tasks.create_task(caller.http.post("/admission/mutate", content=drip(9, 1000, wait=go)))
@@ -246,7 +246,7 @@ async def test_all_bodies_together_take_no_more_memory_than_is_allowed(announced
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    caller = Caller(webhook(), Bounds(seconds=0.05, requests=1))
+    caller = Caller(webhook(), IntakeLimits(seconds=0.05, requests=1))
     async with caller.http:
         answer = await caller.http.post("/admission/mutate", content=drip(1, 10, wait=asyncio.Event()))
         assert answer.status_code == 408

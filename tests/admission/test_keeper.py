@@ -13,7 +13,7 @@ import trustme
 
 from fractile.admission.certificates import Material, renewed
 from fractile.admission.configuration import MUTATING, SETTLED, VALIDATING, Configuration
-from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
+from fractile.admission.keeper import FileKeeper, SecretKeeper, ServedCertificate
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -43,8 +43,8 @@ class World:
             hooks = [{"name": f"h{i}", "clientConfig": {"url": f"https://x/{i}"}, "kept": i} for i in range(count)]
             server.create(path.rpartition("/")[0], {"metadata": {"name": "fractile"}, "webhooks": hooks})
 
-    def replica(self) -> tuple[SecretKeeper, Served, Configuration]:
-        served = Served()
+    def replica(self) -> tuple[SecretKeeper, ServedCertificate, Configuration]:
+        served = ServedCertificate()
         configuration = Configuration(self.client, lambda: served.bundle, clock=self.clock)
         keeper = SecretKeeper(
             self.client,
@@ -269,7 +269,7 @@ def write(folder: Path, authority: trustme.CA) -> None:
 async def test_files_are_read_anew_when_they_change_and_half_a_change_is_survived(tmp_path: Path) -> None:
     authority = trustme.CA()
     write(tmp_path, authority)
-    served = Served()
+    served = ServedCertificate()
     keeper = FileKeeper(served, cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=tmp_path / "ca.crt")
     assert served.bundle == authority.cert_pem.bytes()
     (tmp_path / "tls.key").write_text("half")
@@ -283,15 +283,15 @@ async def test_files_are_read_anew_when_they_change_and_half_a_change_is_survive
 
 async def test_files_that_make_no_sense_at_the_start_end_the_program_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cannot be read"):
-        FileKeeper(Served(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
+        FileKeeper(ServedCertificate(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
     (tmp_path / "tls.crt").write_text("x")
     (tmp_path / "tls.key").write_text("y")
     with pytest.raises(SetupError, match="not a PEM pair"):
-        FileKeeper(Served(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
+        FileKeeper(ServedCertificate(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
 
 
 async def test_connections_from_now_on_get_the_new_certificate_and_old_ones_live() -> None:
-    served = Served()
+    served = ServedCertificate()
     one = renewed(Material(), NAMES, now=T0, published=False)
     served.load(one.cert, one.key, one.bundle)
     async with opened(served.context) as port:

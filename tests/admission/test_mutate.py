@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template
 from fractile.dialects.table import RESOURCES
-from fractile.wire.admission import Op, QuotaSpec, ResourceQuota
-from fractile.wire.objects import Gate, Pod
-from fractile.wire.queued import GATE
+from fractile.wire.kubernetes.admission import Op, QuotaSpec, ReviewedQuota
+from fractile.wire.kubernetes.objects import Gate, Pod
+from fractile.wire.kubernetes.queued import GATE
 from tests.admission.world import CLASSES, Json, patched
 from tests.builders import container, pod
 
@@ -163,7 +163,7 @@ def test_a_template_has_its_bare_names_translated_and_nothing_else() -> None:
 
 
 def test_a_quota_by_bare_name_counts_requests_of_the_class() -> None:
-    quota = ResourceQuota(spec=QuotaSpec(hard={"nvidia.tesla.k80": "5", "requests.pair": "1", "pods": "9", "odd": "1"}))
+    quota = ReviewedQuota(spec=QuotaSpec(hard={"nvidia.tesla.k80": "5", "requests.pair": "1", "pods": "9", "odd": "1"}))
     made = patched({"spec": {"hard": dict(quota.spec.hard or {})}}, mutate_quota(quota, CLASSES).ops)
     assert made["spec"]["hard"] == {f"requests.{K80}": "5", f"requests.{PAIR}": "1", "pods": "9", "odd": "1"}
 

@@ -6,12 +6,19 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
-from fractile.admission.capacity import Capacity, Cluster
-from fractile.admission.validate import Privileged, Verdict, judge
+from fractile.admission.capacity import ClusterCapacity, ClusterFit
+from fractile.admission.validate import AdmissionVerdict, Privileged, judge
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.model.units import MemoryUnit
-from fractile.wire.admission import LONGEST_WARNING, EnvVar, GuardedContainer, GuardedPod, GuardedSpec, SecurityContext
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.admission import (
+    LONGEST_WARNING,
+    EnvVar,
+    GuardedContainer,
+    GuardedPod,
+    GuardedSpec,
+    SecurityContext,
+)
+from fractile.wire.kubernetes.objects import Pod
 from tests.admission.world import HCA, K80, NIC, P4, PAIR, PART, ledger
 from tests.builders import container, pod
 
@@ -28,16 +35,16 @@ def blind(value: str, name: str = "main", variable: str = VISIBLE) -> GuardedPod
 
 
 @pytest.fixture
-def cluster() -> Cluster:
+def cluster() -> ClusterFit:
     """Two cards of 16276 MiB, and classes."""
     made = ledger()
     index = ClassIndex(made)
     for one in (K80, PAIR, PART, HCA, NIC, P4):
         index.put(one)
-    return Capacity(made, lambda request: resolve(request, index))
+    return ClusterCapacity(made, lambda request: resolve(request, index))
 
 
-def verdict(given: Pod, cluster: Cluster | None, guarded: GuardedPod = NOBODY, **more: Any) -> Verdict:
+def verdict(given: Pod, cluster: ClusterFit | None, guarded: GuardedPod = NOBODY, **more: Any) -> AdmissionVerdict:
     return judge(given, guarded, cluster=cluster, unit=MemoryUnit.MiB, **more)
 
 
@@ -59,8 +66,8 @@ def by(limits: dict[str, object], **fields: Any) -> Pod:
         ),
     ],
 )
-def test_what_can_be_served_passes_without_a_word(cluster: Cluster, limits: dict[str, object]) -> None:
-    assert verdict(by(limits), cluster) == Verdict()
+def test_what_can_be_served_passes_without_a_word(cluster: ClusterFit, limits: dict[str, object]) -> None:
+    assert verdict(by(limits), cluster) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,9 @@ def test_what_can_be_served_passes_without_a_word(cluster: Cluster, limits: dict
         pytest.param({DEVICE: 1}, "container main asks for fractile.dev/device without a class", id="a device"),
     ],
 )
-def test_what_can_never_work_is_refused_with_a_sentence(cluster: Cluster, limits: dict[str, object], says: str) -> None:
+def test_what_can_never_work_is_refused_with_a_sentence(
+    cluster: ClusterFit, limits: dict[str, object], says: str
+) -> None:
     assert verdict(by(limits), cluster).refusal.startswith(says)
 
 
@@ -132,17 +141,17 @@ def test_what_can_never_work_is_refused_with_a_sentence(cluster: Cluster, limits
         ),
     ],
 )
-def test_what_cannot_work_today_is_warned_of(cluster: Cluster, limits: dict[str, object], says: str) -> None:
+def test_what_cannot_work_today_is_warned_of(cluster: ClusterFit, limits: dict[str, object], says: str) -> None:
     refusal, (warning,) = astuple(verdict(by(limits), cluster))
     assert refusal == ""
     assert warning.startswith(says)
-    assert verdict(by(limits), None) == Verdict(), "nothing is said of a cluster that is not known yet"
+    assert verdict(by(limits), None) == AdmissionVerdict(), "nothing is said of a cluster that is not known yet"
 
 
 @pytest.mark.parametrize(
     "annotation", ["fractile.dev/placement", "fractile.dev/kubelet-choice", "fractile.dev/isolation-state"]
 )
-def test_a_user_writes_nothing_that_is_ours(cluster: Cluster, annotation: str) -> None:
+def test_a_user_writes_nothing_that_is_ours(cluster: ClusterFit, annotation: str) -> None:
     given = by({"aliyun.com/gpu-mem": 1}, annotations={annotation: "{}"})
     assert verdict(given, cluster, groups=["system:masters"]).refusal == (
         f"the annotation {annotation} is written by Fractile alone, when it places the pod; remove it"
@@ -151,17 +160,17 @@ def test_a_user_writes_nothing_that_is_ours(cluster: Cluster, annotation: str) -
     assert verdict(by({"cpu": 1}, annotations={annotation: "{}"}), cluster).refusal, "not even on pods without GPUs"
 
 
-def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_static_one(cluster: Cluster) -> None:
+def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_static_one(cluster: ClusterFit) -> None:
     assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster).refusal.startswith(
         "the pod asks for GPUs and names node n1 itself, so nobody would choose its cards; take out spec.nodeName"
     )
     static = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
     assert verdict(static, cluster, groups=["system:nodes", "system:authenticated"]).refusal == ""
-    assert verdict(by({"cpu": 1}, node="n1"), cluster) == Verdict()
+    assert verdict(by({"cpu": 1}, node="n1"), cluster) == AdmissionVerdict()
 
 
-def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cluster: Cluster) -> None:
-    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster, names_node=True) == Verdict()
+def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cluster: ClusterFit) -> None:
+    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster, names_node=True) == AdmissionVerdict()
     forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"fractile.dev/placement": "{}"})
     assert "written by Fractile alone" in verdict(forged, cluster, names_node=True).refusal
     privileged = verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster, MAIN, names_node=True)
@@ -169,7 +178,7 @@ def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cl
 
 
 @pytest.mark.parametrize("groups", [[], ["system:masters"], ["system:serviceaccounts"]])
-def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: Cluster, groups: list[str]) -> None:
+def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: ClusterFit, groups: list[str]) -> None:
     """As by the policy node-name.fractile.dev: the mark is an annotation, which a user can write too."""
     forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
     assert "names node n1 itself" in verdict(forged, cluster, groups=groups).refusal
@@ -179,22 +188,24 @@ def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: Cluste
     ("what", "refused", "warned"),
     [(Privileged.REFUSE, True, False), (Privileged.WARN, False, True), (Privileged.ALLOW, False, False)],
 )
-def test_privileged_containers_with_gpus(cluster: Cluster, what: Privileged, refused: bool, warned: bool) -> None:
+def test_privileged_containers_with_gpus(cluster: ClusterFit, what: Privileged, refused: bool, warned: bool) -> None:
     found = verdict(by({"aliyun.com/gpu-mem": 1}), cluster, MAIN, privileged=what)
     sentence = "container main asks for GPUs and is privileged, so it would see all cards of its node without limits"
     assert found.refusal.startswith(sentence) is refused
     assert any(w.startswith(sentence) for w in found.warnings) is warned
 
 
-def test_only_containers_with_gpus_may_not_be_privileged(cluster: Cluster) -> None:
+def test_only_containers_with_gpus_may_not_be_privileged(cluster: ClusterFit) -> None:
     other = pod("p", container("gpu", memory=1), container("main"))
-    assert verdict(other, cluster, MAIN) == Verdict()
+    assert verdict(other, cluster, MAIN) == AdmissionVerdict()
     hca = by({"class.fractile.dev/mellanox.hca": 1, DEVICE: 1})
     assert verdict(hca, cluster, MAIN).refusal == "", "devices that are no GPUs have no limits"
 
 
 @pytest.mark.parametrize("value", ["none", "void"])
-def test_a_container_that_asks_for_gpus_and_says_that_it_wants_none_is_warned_of(cluster: Cluster, value: str) -> None:
+def test_a_container_that_asks_for_gpus_and_says_that_it_wants_none_is_warned_of(
+    cluster: ClusterFit, value: str
+) -> None:
     """What a specification says wins over what the agent says."""
     said = blind(value)
     refusal, (warning,) = astuple(verdict(by({"aliyun.com/gpu-mem": 1}), cluster, said))
@@ -210,15 +221,15 @@ def test_a_container_that_asks_for_gpus_and_says_that_it_wants_none_is_warned_of
     assert [w.rpartition(" ")[2] for w in later.warnings] == ["waits", "gets"], "both are said"
 
 
-def test_only_what_counts_of_that_variable_is_warned_of(cluster: Cluster) -> None:
+def test_only_what_counts_of_that_variable_is_warned_of(cluster: ClusterFit) -> None:
     given = by({"aliyun.com/gpu-mem": 1})
-    assert verdict(given, cluster, blind("none", "other")) == Verdict(), "a container without GPUs"
-    assert verdict(given, cluster, blind("none", variable="CUDA_VERSION")) == Verdict()
+    assert verdict(given, cluster, blind("none", "other")) == AdmissionVerdict(), "a container without GPUs"
+    assert verdict(given, cluster, blind("none", variable="CUDA_VERSION")) == AdmissionVerdict()
     twice = GuardedPod(GuardedSpec([GuardedContainer("main", None, [EnvVar(VISIBLE, v) for v in ("none", "all")])]))
-    assert verdict(given, cluster, twice) == Verdict(), "of two the last counts"
-    assert verdict(by({"class.fractile.dev/nic": 1, DEVICE: 1}), cluster, blind("none")) == Verdict()
+    assert verdict(given, cluster, twice) == AdmissionVerdict(), "of two the last counts"
+    assert verdict(by({"class.fractile.dev/nic": 1, DEVICE: 1}), cluster, blind("none")) == AdmissionVerdict()
 
 
-def test_a_family_that_somebody_else_serves_is_not_judged(cluster: Cluster) -> None:
+def test_a_family_that_somebody_else_serves_is_not_judged(cluster: ClusterFit) -> None:
     given = msgspec.structs.replace(by({"nvidia.com/gpu": "1", "aliyun.com/gpu-mem": 1}))
-    assert verdict(given, cluster, dialects=frozenset({"tencent"})) == Verdict()
+    assert verdict(given, cluster, dialects=frozenset({"tencent"})) == AdmissionVerdict()

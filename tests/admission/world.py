@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from fractile.admission.app import Gate, Settings, Webhook, nobody
-from fractile.admission.capacity import Capacity
-from fractile.admission.intake import Bounds
+from fractile.admission.app import Gate, Settings, WebhookApp, nobody
+from fractile.admission.capacity import ClusterCapacity
+from fractile.admission.intake import IntakeLimits
 from fractile.ledger.ledger import Ledger
-from fractile.main.webhook_server import Limits, serve
 from fractile.model.card import Card
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
-from fractile.wire.admission import Op
+from fractile.serving.webhook_server import WebhookLimits, serve
+from fractile.wire.kubernetes.admission import Op
 from tests.builders import Clock, card, cards
 from tests.wire.golden_files import golden
 
@@ -32,7 +32,7 @@ PAIR = DeviceClass("pair", count=2)
 PART = DeviceClass("part", memory=MiB(4096), cores=Percent(25))
 HCA = DeviceClass("mellanox.hca", device_type="hca")
 NIC = DeviceClass("nic", device_type="nic")
-P4 = DeviceClass("p4", requirements=(Requirement("model", Operator.IN, ("Tesla-P4",)),))
+P4 = DeviceClass("p4", requirements=(PropertyRequirement("model", Operator.IN, ("Tesla-P4",)),))
 
 
 class Known:
@@ -72,10 +72,10 @@ def webhook(
     settings: Settings | None = None,
     gate: Gate = nobody,
     names_node: Callable[[str], bool] = lambda _: False,
-) -> Webhook:
-    return Webhook(
+) -> WebhookApp:
+    return WebhookApp(
         classes=CLASSES,
-        cluster=Capacity(ledger(), unresolved),
+        cluster=ClusterCapacity(ledger(), unresolved),
         known=lambda: known,
         scheduler_of=lambda _: scheduler,
         names_node=names_node,
@@ -117,7 +117,7 @@ def patched(obj: Any, ops: list[Op] | tuple[Op, ...]) -> Json:
 
 @asynccontextmanager
 async def opened(
-    context: ssl.SSLContext, *, limits: Limits | None = None, bounds: Bounds | None = None
+    context: ssl.SSLContext, *, limits: WebhookLimits | None = None, bounds: IntakeLimits | None = None
 ) -> AsyncGenerator[int, None]:
     """Serve in the test's own event loop, with this TLS context; gives the port."""
     listening = socket.create_server(("127.0.0.1", 0))

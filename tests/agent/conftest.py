@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import native as native_parts
-from fractile.cluster.progress import Progress
+from fractile.lab.machine import native as native_parts
+from fractile.lab.progress import Progress
 
 
 @pytest.fixture(scope="session")

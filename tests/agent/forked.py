@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import msgspec
 
-from fractile.agent import prestart
+from fractile.agent.deviceplugin import prestart
 from fractile.main import agent as agent_program
 from fractile.model.units import MemoryUnit
 from fractile.nvml.simulated import SimulatedDriver

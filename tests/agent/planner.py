@@ -14,9 +14,9 @@ from fractile.kube import paths
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.request import Role
-from fractile.wire import placement
-from fractile.wire.objects import Pod
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.kubernetes.objects import Pod
 from tests.agent.world import CORE, COUNT, GIB, Asks, World, adapter, card, of_class, share
 
 CARDS = [card(0, 8 * GIB), card(1, 8 * GIB), card(2, 12 * GIB)]
@@ -69,7 +69,7 @@ class Planner:
         assert self.w.pod(pod).finished
 
     async def confirm(self) -> None:
-        """Forever: what control/repair.py does."""
+        """Forever: what reconcile/repair.py does."""
         while True:
             for pod in list(self.pods):
                 text = self.w.annotations(pod).get(placement.CHOICE_ANNOTATION)

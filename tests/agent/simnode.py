@@ -17,9 +17,9 @@ import msgspec
 
 from fractile.model.card import Card
 from fractile.region import directory
-from fractile.wire import node_usage
-from fractile.wire.node_usage import NodeUsage
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.output import node_usage
+from fractile.wire.output.node_usage import NodeUsage
 from tests.agent.simgpu import CONTEXT_MIB, SimHost, sim_host
 from tests.agent.world import CARDS, NODE, Asks, World, world
 

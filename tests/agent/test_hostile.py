@@ -15,20 +15,20 @@ import grpc.aio
 import msgspec
 import pytest
 
-from fractile.agent import rpc
-from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.journal import Journal
+from fractile.agent.kubelet import rpc
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
+from fractile.agent.limits.journal import Journal
 from fractile.model.units import CardUUID, ContainerName, PodUID
 from fractile.region import directory, shared
-from fractile.region.page import CardLimits, Limits
-from fractile.wire import placement
-from fractile.wire.devices import device_id
+from fractile.region.page import CardLimits, ContainerLimits
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.device_ids import device_id
 from tests.agent.world import CARDS, MEM, Asks, World, world
 
 A, B = CARDS
 SECONDS = 1.5
 IDS = frozenset({device_id(A.uuid, 0)})
-LIMITS = Limits(
+LIMITS = ContainerLimits(
     pod_uid=PodUID("u"),
     namespace="n",
     pod="p",
@@ -105,7 +105,7 @@ def test_a_container_that_changes_its_folder_all_the_time_reaches_nothing_else(t
             seen = journal.limits("bad")
             assert seen is None or seen.pod == "bad"
             found = shared.read(journal.path("bad") / directory.REGION, cards=1)
-            assert isinstance(found, str) or found.shape == shared.Shape(1)
+            assert isinstance(found, str) or found.shape == shared.RegionShape(1)
     assert granted + refused > 20
     assert granted > 0
     assert (secret.read_bytes(), secret.stat().st_mode & 0o777) == (b"kept", 0o600)
@@ -138,7 +138,7 @@ def test_an_agent_starts_although_its_predecessor_died_over_a_bottomless_folder(
 async def test_a_copy_of_another_pods_annotations_gives_no_more_than_was_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fractile.agent.prestart._WAIT", 0.3)
+    monkeypatch.setattr("fractile.agent.deviceplugin.prestart._WAIT", 0.3)
     async with world() as w:
         rich = w.admit(Asks("main", 8), on={"main": [B]})
         await w.kubelet.running(rich)

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fractile.agent.books import Kubelet
-from fractile.agent.journal import Journal
-from fractile.agent.pods import NodePods
-from fractile.agent.sweep import Sweeper
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.limits.garbage_collection import GarbageCollector
+from fractile.agent.limits.journal import Journal
+from fractile.agent.node.pods import NodePods
 from fractile.kube.client import KubeClient
 from fractile.model.request import Role
-from fractile.wire.kubelet_checkpoint import FILE_NAME
-from fractile.wire.objects import Pod
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
+from fractile.wire.kubernetes.objects import Pod
 from tests.agent.forked import Fork, Life, agents
 from tests.agent.planner import Planner
 from tests.agent.world import GIB, NODE, Asks, World, card, credentials, share, world
@@ -119,7 +119,7 @@ async def sweep(w: World, pods: Sequence[Pod]) -> None:
         kubelet = Kubelet(w.kubelet.pod_resources_socket, w.kubelet.plugin_directory / FILE_NAME)
         journal = Journal(w.root / "state" / "slices", new_token=str)
         later = iter((0.0, 1000.0))
-        sweeper = Sweeper(kubelet, view, journal, clock=lambda: next(later))
+        sweeper = GarbageCollector(kubelet, view, journal, clock=lambda: next(later))
         await sweeper.round()
         await sweeper.round()
 

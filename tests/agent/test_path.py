@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fractile.agent import rpc
+from fractile.agent.kubelet import rpc
 from fractile.kube import paths
 from fractile.model.placement import Placement
 from fractile.model.request import Role
-from fractile.wire import kubelet_checkpoint, placement
-from fractile.wire.objects import Pod
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.foreign import kubelet_checkpoint
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.kubernetes.objects import Pod
 from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GPU, MEM, Asks, World, card, world
 from tests.fakes.apiserver import Fault
 
@@ -166,7 +167,7 @@ async def test_another_card_than_placed_is_reported_and_accepted_when_the_ledger
 
 
 async def test_a_choice_that_nobody_confirms_keeps_the_container_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fractile.agent.prestart._WAIT", 0.5)
+    monkeypatch.setattr("fractile.agent.deviceplugin.prestart._WAIT", 0.5)
     async with world() as w:
         full = w.admit(Asks("main", 15), on={"main": [B]})
         await w.kubelet.running(full)
@@ -367,13 +368,15 @@ async def test_with_a_checkpoint_of_an_unknown_form_apps_are_still_served(monkey
 
 async def test_the_start_of_a_container_asks_kubelet_for_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = rpc.Line.call
+    real = rpc.KubeletChannel.call
 
-    async def call(self: rpc.Line, method: rpc.Method[rpc.Q, rpc.R], request: rpc.Q, *, timeout: float) -> rpc.R:
+    async def call(
+        self: rpc.KubeletChannel, method: rpc.Method[rpc.Q, rpc.R], request: rpc.Q, *, timeout: float
+    ) -> rpc.R:
         asked.append(method.name)
         return await real(self, method, request, timeout=timeout)
 
-    monkeypatch.setattr(rpc.Line, "call", call)
+    monkeypatch.setattr(rpc.KubeletChannel, "call", call)
     async with world() as w:
         pod = w.admit(Asks("main", 2), on={"main": [B]})
         await w.kubelet.running(pod)

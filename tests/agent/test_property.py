@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fractile.wire import placement
+from fractile.wire.fractile import placement
 from tests.agent.planner import CARDS, OTHERS, POD, Planner
 from tests.agent.world import GIB, Asks, World, card, world
 
@@ -91,7 +91,7 @@ async def _settled(w: World, planner: Planner) -> None:
 
 
 async def test_hostile_placements_never_start_a_container_nor_stop_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fractile.agent.prestart._WAIT", 0.3)
+    monkeypatch.setattr("fractile.agent.deviceplugin.prestart._WAIT", 0.3)
     rng = random.Random(7)
     good = '{"version":1,"node":"n1","containers":{"main":{"role":"app","slices":[{"card":"%s","memoryMiB":%d}]}}}'
     texts = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from fractile.kube import paths
-from tests.agent.test_enforce import OFF, events, until
+from tests.agent.limits.test_enforce import OFF, events, until
 from tests.agent.world import CARDS, NODE, Asks, world
 from tests.fakes.apiserver import FakeApiServer, Recorded
 
@@ -16,8 +16,8 @@ Right = tuple[str, str]  # verb, resource
 # What no request of the day below shows.
 OTHERWISE: dict[Right, str] = {
     ("create", "extendedresources"): "server-side apply of an object that is not there needs it beside patch",
-    ("delete", "pods"): "only with --outside-ledger evict: tests/agent/test_audit.py",
-    ("get", "resourceclaims"): "only with --outside-ledger evict: tests/agent/test_audit.py",
+    ("delete", "pods"): "only with --outside-ledger evict: tests/agent/audit/test_audit.py",
+    ("get", "resourceclaims"): "only with --outside-ledger evict: tests/agent/audit/test_audit.py",
 }
 
 

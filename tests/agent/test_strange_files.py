@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fractile.agent.journal import Journal
-from fractile.agent.known_limits import LOOKS
+from fractile.agent.limits.journal import Journal
+from fractile.agent.limits.known_limits import LOOKS
 from fractile.model.units import PodUID
 from fractile.region import directory
-from fractile.region.page import Limits
+from fractile.region.page import ContainerLimits
 from tests.region.examples import LIMITS
 from tests.region.strange import empty, folder, full, garbage, link, pipe
 
@@ -47,7 +47,7 @@ def journal(tmp_path: Path) -> Journal:
     return made
 
 
-def looks(journal: Journal) -> dict[str, Limits]:
+def looks(journal: Journal) -> dict[str, ContainerLimits]:
     return [journal.granted() for _ in range(LOOKS)][-1]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.agent.library import Version
+from fractile.agent.limits.library import LibraryVersion
 from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.credentials import load
@@ -26,12 +26,12 @@ from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.sharing import MOST_SLICES
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.nvml.simulated import SimulatedDriver
-from fractile.policy.health import Rules
+from fractile.policy.health import HealthRules
 from fractile.region import directory
-from fractile.region.page import Limits
-from fractile.wire import placement
-from fractile.wire.objects import Pod
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.region.page import ContainerLimits
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.wire.kubernetes.objects import Pod
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubelet import FakeKubelet
 
@@ -60,7 +60,7 @@ def adapter(number: int, shares: int = 1) -> Offer:
 
 
 CARDS = [card(0), card(1)]
-_RULES = Rules()
+_RULES = HealthRules()
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class World:
     agent: asyncio.Task[None] | None = None
     made: int = 0
     others: tuple[Offer, ...] = ()
-    rules: Rules = _RULES
+    rules: HealthRules = _RULES
     traces: Tracing | None = None
     faults: dict[CardUUID, dict[str, object]] = field(default_factory=dict[CardUUID, dict[str, object]])
 
@@ -117,10 +117,10 @@ class World:
         file.with_suffix(".new").write_bytes(msgspec.json.encode(entries))
         return file.with_suffix(".new").rename(file)
 
-    def start_agent(self, installed: Version | None = None) -> None:
+    def start_agent(self, installed: LibraryVersion | None = None) -> None:
         self.agent = asyncio.create_task(self._agent(self.write_cards(), installed))
 
-    async def _agent(self, cards: Path, installed: Version | None) -> None:
+    async def _agent(self, cards: Path, installed: LibraryVersion | None) -> None:
         while await agent_program.run(
             SimulatedDriver(cards),
             node=NODE,
@@ -231,7 +231,7 @@ class World:
         assert started is not None, f"{container} has not started"
         return started.env
 
-    def limits(self, pod: Pod, container: str) -> Limits:
+    def limits(self, pod: Pod, container: str) -> ContainerLimits:
         """What the container sees of its limits."""
         started = self.kubelet.started(pod, container)
         assert started is not None, f"{container} has not started"
@@ -299,7 +299,7 @@ async def world(
     unit: MemoryUnit = MemoryUnit.GiB,
     seed: int = 0,
     agent: bool = True,
-    rules: Rules = _RULES,
+    rules: HealthRules = _RULES,
     others: tuple[Offer, ...] = (),
 ) -> AsyncGenerator[World]:
     """A node with a running kubelet and, unless told otherwise, a registered agent."""

@@ -15,9 +15,9 @@ from random import SystemRandom
 
 import click
 
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import DEFAULT_CARDS, from_options
-from fractile.cluster.up import Wish
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import DEFAULT_CARDS, from_options
+from fractile.lab.cluster.up import UpOptions
 from tests.chaos.rounds import SWEPT, Settings
 from tests.chaos.run import Run, chaos
 
@@ -40,7 +40,7 @@ def main(minutes: float, seed: int | None, nodes: int, name: str, keep_logs: boo
     cluster = LocalCluster(name)
     cluster.down()
     try:
-        cluster.up(Wish(spec=from_options(name, nodes=nodes, cards=DEFAULT_CARDS)))
+        cluster.up(UpOptions(spec=from_options(name, nodes=nodes, cards=DEFAULT_CARDS)))
         sweep = minutes >= _LONG
         until = time.monotonic() + minutes * 60 - (SWEPT if sweep else 0)
         settings = Settings(seed=SystemRandom().randrange(_MOST) if seed is None else seed)

@@ -8,7 +8,7 @@ from fractile.dialects.table import ids_wanted
 from fractile.errors import WireError
 from fractile.model.placement import charges
 from fractile.model.request import Role
-from fractile.wire.devices import count_by_card
+from fractile.wire.fractile.device_ids import count_by_card
 from tests.chaos.snapshot import SeenPod, Snapshot, Token
 
 _FULL = 100  # percent of a card's time

@@ -3,9 +3,10 @@
 import asyncio
 import signal
 
-from fractile.cluster import component, processes
-from fractile.cluster.component import Component
-from fractile.cluster.layout import Layout
+from fractile.lab.cluster import component
+from fractile.lab.cluster.component import Component
+from fractile.lab.layout import ClusterLayout
+from fractile.lab.machine import processes
 from tests.chaos.faults import LINK, WRITES, Fault, Kind
 from tests.chaos.links import Link
 
@@ -16,7 +17,7 @@ _SIGNALS = {Kind.KILL: signal.SIGKILL, Kind.RESTART: signal.SIGTERM, Kind.PAUSE:
 class Players:
     """``components`` and ``links`` by the names of the targets."""
 
-    def __init__(self, place: Layout, components: dict[str, Component], links: dict[str, Link]) -> None:
+    def __init__(self, place: ClusterLayout, components: dict[str, Component], links: dict[str, Link]) -> None:
         self._place = place
         self.components = components
         self.links = links

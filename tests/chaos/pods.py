@@ -5,9 +5,9 @@ from random import Random
 
 import msgspec
 
-from fractile.cluster import workload as w
-from fractile.cluster.workload import Manifest
-from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import Manifest
+from fractile.wire.fractile.resource_class import GPU_SLOT, RESOURCE_PREFIX
 
 PART, WHOLE = "chaos-part", "chaos-whole"  # the classes that some of the pods ask for
 CLASSES: Mapping[str, Mapping[str, object]] = {PART: {"memory": "2Gi", "cores": 25}, WHOLE: {}}

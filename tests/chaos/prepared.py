@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractile.errors import ApiError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import Namespace
+from fractile.wire.kubernetes.objects import Namespace
 
 _ACCOUNT = 30.0  # seconds for kube-controller-manager to make the namespace's account
 

@@ -1,7 +1,7 @@
 """The programs of a local cluster as the chaos hits them, and who starts them again: with two replicas of the control
 plane behind one address, and a link before whoever asks the API server.
 
-Everything is started through ``fractile.cluster``, so that `fractile down` finds it, also after a crash of the tests.
+Everything is started through ``fractile.lab``, so that `fractile down` finds it, also after a crash of the tests.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.cluster import component, plan
-from fractile.cluster.component import Component
-from fractile.cluster.local import LocalCluster
+from fractile.lab.cluster import component, plan
+from fractile.lab.cluster.component import Component
+from fractile.lab.cluster.local import LocalCluster
 from fractile.main.leading import DEFAULT_LEASE
 from tests.chaos.links import Address, Front, Link
 from tests.chaos.players import Players

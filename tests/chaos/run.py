@@ -7,9 +7,9 @@ from random import Random
 
 import msgspec
 
-from fractile.cluster.local import LocalCluster
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
+from fractile.lab.cluster.local import LocalCluster
 from tests.chaos import pods
 from tests.chaos.journal import Journal
 from tests.chaos.prepared import prepare

@@ -8,18 +8,18 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fractile.agent.books import Books, Kubelet
-from fractile.cluster.local import LocalCluster
+from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState
 from fractile.errors import FractileError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.lab.cluster.local import LocalCluster
 from fractile.model.units import NodeName
 from fractile.region import directory
-from fractile.wire import pod_requests
-from fractile.wire.extended_resource import ExtendedResource, to_card
-from fractile.wire.kubelet_checkpoint import FILE_NAME
-from fractile.wire.pod_requests import CountedNode
-from fractile.wire.resource_class import ResourceClass
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
+from fractile.wire.fractile.extended_resource import ExtendedResource, to_card
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes import pod_requests
+from fractile.wire.kubernetes.pod_requests import CountedNode
 from tests.chaos.denials import Denials
 from tests.chaos.programs import Programs
 from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
@@ -71,7 +71,7 @@ class Eyes:
                 denied=await asyncio.to_thread(self._denials.look),
             )
 
-    async def _books(self, node: str) -> Books:
+    async def _books(self, node: str) -> KubeletState:
         folder = self._cluster.kubelet_folder(node)
         kubelet = Kubelet(folder / "pod-resources" / "kubelet.sock", folder / "device-plugins" / FILE_NAME)
         try:

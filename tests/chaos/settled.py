@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from fractile.dialects.aliyun import MEMORY
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import ResourceKind
 from fractile.dialects.table import managed
 from fractile.extender.filter import filter_nodes
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.wire import pod_requests, resource_class
-from fractile.wire.pod_requests import CountedPod, CountedSpec, is_extended
-from fractile.wire.resource_class import Invalid
+from fractile.wire.fractile import resource_class
+from fractile.wire.fractile.resource_class import Invalid
+from fractile.wire.kubernetes import pod_requests
+from fractile.wire.kubernetes.pod_requests import CountedPod, CountedSpec, is_extended
 from tests.chaos.snapshot import SeenPod, Snapshot
 
 SLOTS = 10  # of a card; the default of control plane and agents
@@ -97,5 +98,7 @@ def _sum_suffices(seen: Snapshot, pod: SeenPod, node: str) -> bool:
 def _requested(pod: SeenPod) -> Mapping[str, Fraction]:
     spec = CountedSpec(containers=pod.spec.containers, init_containers=pod.spec.init_containers)
     asked = pod_requests.requests(CountedPod(metadata=pod.metadata, spec=spec))
-    left = {name for name, kind in managed().items() if kind is Kind.AMOUNT}  # to the extender, by kube-scheduler
+    left = {
+        name for name, kind in managed().items() if kind is ResourceKind.AMOUNT
+    }  # to the extender, by kube-scheduler
     return {name: amount for name, amount in asked.items() if is_extended(name) and name not in left}

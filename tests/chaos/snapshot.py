@@ -11,10 +11,10 @@ from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, NodeName
-from fractile.wire import placement
-from fractile.wire.kubelet_checkpoint import Recorded
-from fractile.wire.objects import KubeStruct, ObjectMeta, Pod, PodSpec, PodStatus
-from fractile.wire.resource_class import ResourceClass
+from fractile.wire.foreign.kubelet_checkpoint import Recorded
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta, Pod, PodSpec, PodStatus
 
 Record = Mapping[tuple[str, str, str], Mapping[str, Set[str]]]  # namespace, pod, container -> resource -> ids
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fractile.dialects.aliyun import MEMORY
-from fractile.wire.devices import device_id
+from fractile.wire.fractile.device_ids import device_id
 from tests.chaos import invariants
 from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot
 from tests.chaos.world import NAMESPACE, but, kinds, seen_pod, uuid, world

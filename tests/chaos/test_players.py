@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import component
-from fractile.cluster.component import Component
-from fractile.cluster.layout import Layout
+from fractile.lab.cluster import component
+from fractile.lab.cluster.component import Component
+from fractile.lab.layout import ClusterLayout
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.links import Link
 from tests.chaos.players import Players
@@ -19,7 +19,7 @@ SLEEPER, STUBBORN = "n1/sleeper", "stubborn"
 
 @pytest.fixture
 def players(tmp_path: Path) -> Generator[Players]:
-    place = Layout(tmp_path / "chaos-players", tmp_path / "shortcuts")
+    place = ClusterLayout(tmp_path / "chaos-players", tmp_path / "shortcuts")
     components = {
         SLEEPER: Component(SLEEPER, ("sleep", "60")),
         STUBBORN: Component(STUBBORN, ("sh", "-c", "trap '' TERM; exec sleep 60")),

@@ -8,7 +8,7 @@ import pytest
 from fractile.dialects.table import parse_pod
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.chaos import pods
 
 

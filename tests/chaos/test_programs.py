@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fractile.cluster import component, node, plan, state
-from fractile.cluster.component import Component
-from fractile.cluster.layout import Layout
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import from_options
+from fractile.lab.cluster import component, node, plan, state
+from fractile.lab.cluster.component import Component
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.layout import ClusterLayout
 from tests.chaos.programs import EXTENDER, REPLICAS, WEBHOOK, Programs
 
 NODES = ["node-1", "node-2"]
@@ -34,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch, cluster: LocalCluster) -> list[Comp
     """What is started; nothing runs."""
     found: list[Component] = []
 
-    def start(place: Layout, one: Component) -> None:
+    def start(place: ClusterLayout, one: Component) -> None:
         found.append(one)
 
     def kill(cluster: LocalCluster, name: str, number: int) -> None:

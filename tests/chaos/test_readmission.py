@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fractile.cluster import workload as w
+from fractile.lab.demos import workload as w
 from tests.chaos.faults import Kind
 from tests.chaos.readmission import AFTER, Outage, lost
 from tests.chaos.snapshot import SeenPod

@@ -7,8 +7,8 @@ from random import Random
 import msgspec
 import pytest
 
-from fractile.cluster.layout import Layout
 from fractile.kube.client import KubeClient
+from fractile.lab.layout import ClusterLayout
 from tests.chaos import readmission
 from tests.chaos.journal import Journal
 from tests.chaos.players import Players
@@ -28,7 +28,7 @@ class Given:
     """Programs that are not there, and looks that were written down; the last one stays."""
 
     def __init__(self, folder: Path) -> None:
-        self.players = Players(Layout(folder / "cluster", folder / "shortcuts"), {}, {})
+        self.players = Players(ClusterLayout(folder / "cluster", folder / "shortcuts"), {}, {})
         self.nodes = ["n1", "n2"]
         self.coming: list[Snapshot] = [QUIET]
         self.agent = 1

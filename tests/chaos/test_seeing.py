@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fractile.control.figures import figures
-from fractile.control.waiting import WaitingPods
+from fractile.debug.figures import figures
 from fractile.ledger.ledger import Ledger
 from fractile.metrics.control_plane import page
 from fractile.model.units import ContainerName, NodeName, PodUID
 from fractile.region import directory
-from fractile.region.page import CardLimits, Limits
+from fractile.region.page import CardLimits, ContainerLimits
+from fractile.watch.waiting_pods import WaitingPods
 from tests import builders
 from tests.chaos.seeing import report_of, token_of
 from tests.chaos.snapshot import LedgerReport, Token
@@ -41,7 +41,7 @@ def test_a_directory_says_whose_it_is_once_it_is_granted(tmp_path: Path) -> None
     assert token_of(NodeName("n1"), tmp_path) == Token("n1", tmp_path.name)
     cards = (CardLimits(uuid=builders.card_uuid("n1", 0), memory=4000 * 2**20),)
     uid, main = PodUID("uid-p"), ContainerName("main")
-    directory.put(tmp_path, Limits(pod_uid=uid, namespace="default", pod="p", container=main, cards=cards))
+    directory.put(tmp_path, ContainerLimits(pod_uid=uid, namespace="default", pod="p", container=main, cards=cards))
     assert token_of(NodeName("n1"), tmp_path) == Token(
         "n1", tmp_path.name, "uid-p", "main", ((cards[0].uuid, 4000 * 2**20),)
     )

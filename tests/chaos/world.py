@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from fractile.cluster import workload as w
 from fractile.dialects.aliyun import MEMORY
+from fractile.lab.demos import workload as w
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, ContainerName, NodeName, PodUID
-from fractile.wire import placement
-from fractile.wire.devices import device_id
-from fractile.wire.kubelet_checkpoint import Recorded
+from fractile.wire.foreign.kubelet_checkpoint import Recorded
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.device_ids import device_id
 from tests import builders
 from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
 

@@ -17,15 +17,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fractile.cluster import objects
 from fractile.dialects import table
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import ResourceKind
+from fractile.lab.cluster import objects
+from fractile.lab.programs.simulated_cards import command as simulated_command
 from fractile.main.agent import command as agent_command
 from fractile.main.control_plane import command as control_plane_command
-from fractile.main.simulated_cards import command as simulated_command
-from fractile.main.webhook import NAMESPACE as PROGRAMS_NAMESPACE
-from fractile.wire import sharing_file
-from fractile.wire.scheduler_config import Extender, Tls, extender_of
+from fractile.main.term.webhook import NAMESPACE as PROGRAMS_NAMESPACE
+from fractile.wire.files import sharing_file
+from fractile.wire.kubernetes.scheduler_config import ExtenderConfig, Tls, extender_of
 from tests.charts.rendering import (
     CHART,
     NAMESPACE,
@@ -615,9 +615,9 @@ def test_the_second_kube_scheduler_calls_the_extender_as_the_first_one_is_told_t
         "config.yaml"
     ]
     (extender,) = yaml.safe_load(config)["extenders"]
-    managed = {name: kind is Kind.AMOUNT for name, kind in sorted(table.managed().items())}
+    managed = {name: kind is ResourceKind.AMOUNT for name, kind in sorted(table.managed().items())}
     tls = Tls("/etc/fractile-tls/ca.crt", "/etc/fractile-client/tls.crt", "/etc/fractile-client/tls.key")
-    wanted = Extender("https://fractile.fractile-system.svc/scheduler", managed, tls)
+    wanted = ExtenderConfig("https://fractile.fractile-system.svc/scheduler", managed, tls)
     assert extender == extender_of(wanted)
 
 

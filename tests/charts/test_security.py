@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from fractile.cluster import objects
+from fractile.lab.cluster import objects
 from tests.charts.rendering import ROOT, Document, documents
 
 PAGE = (ROOT / "docs" / "security.md").read_text()

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from fractile.cli.allocations import command
 from fractile.errors import SetupError
 from fractile.kube import paths
-from fractile.wire import allocation_report
+from fractile.wire.output import allocation_report
 from tests.fakes.apiserver import FakeApiServer
 
 GPU = "nvidia.com/gpu"

@@ -13,15 +13,15 @@ from rich.console import Console
 
 from fractile.cli import classes as classes_command
 from fractile.cli import devices as devices_command
-from fractile.cli.classes_text import closing, short_unit, unit
-from fractile.cli.classes_tree import draw_classes, draw_devices
-from fractile.control.classes_report import describe
+from fractile.cli.text.classes import closing, short_unit, unit
+from fractile.cli.text.classes_tree import draw_classes, draw_devices
 from fractile.kube import paths
 from fractile.main.cli import main
-from fractile.model.device_class import Operator, Requirement
-from fractile.wire import class_report
-from tests.cli.class_cluster import fill
+from fractile.model.device_class import Operator, PropertyRequirement
+from fractile.reports.classes import describe
+from fractile.wire.output import class_report
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.class_cluster import fill
 
 Result = tuple[int, str, str]
 Run = Callable[..., Awaitable[Result]]
@@ -200,15 +200,15 @@ async def test_names_are_completed(
 @pytest.mark.parametrize(
     ("requirement", "words"),
     [
-        pytest.param(Requirement("model", Operator.IN, ("A",)), "model = A", id="equal"),
-        pytest.param(Requirement("model", Operator.IN, ("A", "B")), "model in A, B", id="in"),
-        pytest.param(Requirement("model", Operator.NOT_IN, ("A",)), "model not in A", id="not in"),
-        pytest.param(Requirement("ecc", Operator.EXISTS), "ecc exists", id="exists"),
-        pytest.param(Requirement("ecc", Operator.DOES_NOT_EXIST), "ecc does not exist", id="not"),
-        pytest.param(Requirement("memory", Operator.GE, ("1Gi",)), "memory >= 1Gi", id="ge"),
+        pytest.param(PropertyRequirement("model", Operator.IN, ("A",)), "model = A", id="equal"),
+        pytest.param(PropertyRequirement("model", Operator.IN, ("A", "B")), "model in A, B", id="in"),
+        pytest.param(PropertyRequirement("model", Operator.NOT_IN, ("A",)), "model not in A", id="not in"),
+        pytest.param(PropertyRequirement("ecc", Operator.EXISTS), "ecc exists", id="exists"),
+        pytest.param(PropertyRequirement("ecc", Operator.DOES_NOT_EXIST), "ecc does not exist", id="not"),
+        pytest.param(PropertyRequirement("memory", Operator.GE, ("1Gi",)), "memory >= 1Gi", id="ge"),
     ],
 )
-def test_conditions_read_like_sentences(requirement: Requirement, words: str) -> None:
+def test_conditions_read_like_sentences(requirement: PropertyRequirement, words: str) -> None:
     assert describe(requirement) == words
 
 
@@ -295,7 +295,9 @@ async def test_nor_does_it_in_the_pictures_of_a_terminal() -> None:
         properties={},
         classes=(),
         holders=(
-            class_report.Holder(namespace=EVIL, pod=EVIL, container=EVIL, memory_mib=1, cores_percent=0, shares=0),
+            class_report.DeviceHolder(
+                namespace=EVIL, pod=EVIL, container=EVIL, memory_mib=1, cores_percent=0, shares=0
+            ),
         ),
     )
     draw_devices(class_report.DeviceReport(devices=(device,)), console)

@@ -10,14 +10,14 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from fractile.cli import debug_local
-from fractile.cluster import state
-from fractile.cluster.layout import layout
-from fractile.cluster.spec import from_options
+from fractile.cli.options import debug_local
 from fractile.kube import paths
+from fractile.lab.cluster import state
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.layout import layout
 from fractile.main.cli import COMMANDS, cli
-from tests.cli.why_cluster import fill
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.why.why_cluster import fill
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"control-plane", "agent", "alive", "simulated-cards", "service-proxy", "replica-proxy", "hollow-node"}

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fractile.agent.http import Address, Handler, HttpServer, Request, Response
+from fractile.agent.usage.http import Address, Handler, HttpServer, PageRequest, Response
 from fractile.cli.debug_state import command
 from fractile.errors import SetupError
-from fractile.wire import debug_state
-from tests.wire.test_debug_state import AGENT, CONTROL_PLANE
+from fractile.wire.output import debug_state
+from tests.wire.output.test_debug_state import AGENT, CONTROL_PLANE
 
 
 async def asked(address: Address | Path, handler: Handler, *args: str) -> Result:
@@ -27,7 +27,7 @@ async def asked(address: Address | Path, handler: Handler, *args: str) -> Result
 
 
 async def test_an_agent_is_asked_over_its_socket(tmp_path: Path) -> None:
-    async def shown(_: Request) -> Response:
+    async def shown(_: PageRequest) -> Response:
         return Response(debug_state.encode(AGENT))
 
     path = tmp_path / "debug.sock"
@@ -36,7 +36,7 @@ async def test_an_agent_is_asked_over_its_socket(tmp_path: Path) -> None:
 
 
 async def test_a_control_plane_is_shown_the_token_of_the_file(tmp_path: Path) -> None:
-    async def shown(request: Request) -> Response:
+    async def shown(request: PageRequest) -> Response:
         if request.headers.get("authorization") != "Bearer secret":
             return Response(b"the API server does not know this token\n", status=403)
         return Response(debug_state.encode(CONTROL_PLANE))
@@ -51,7 +51,7 @@ async def test_a_control_plane_is_shown_the_token_of_the_file(tmp_path: Path) ->
 
 
 async def test_the_answer_of_another_program_is_no_state(tmp_path: Path) -> None:
-    async def other(_: Request) -> Response:
+    async def other(_: PageRequest) -> Response:
         return Response(b"<html>")
 
     path = tmp_path / "s"

@@ -10,9 +10,9 @@ import pytest
 
 from fractile.kube import paths
 from fractile.main.cli import main
-from tests.cli.objects import MEMORY, card, container, placed, pod
-from tests.cli.why_cluster import machine, waiting
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.objects import MEMORY, card, container, placed, pod
+from tests.reports.why.why_cluster import machine, waiting
 
 Run = Callable[..., Awaitable[str]]
 HELD, LIVING = 10_000, 1024

@@ -13,12 +13,12 @@ import yaml
 from rich.console import Console
 
 from fractile.cli import inspect as inspect_command
-from fractile.cli.inspect_tree import bar, draw
+from fractile.cli.text.inspect_tree import bar, draw
 from fractile.main.cli import main
-from fractile.wire import inspect
-from tests.cli.conftest import CARDS, PODS
-from tests.cli.objects import card, container, node, placed, pod
+from fractile.wire.output import inspect
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.objects import card, container, node, placed, pod
+from tests.reports.shown_cluster import CARDS, PODS
 
 Result = tuple[int, str, str]
 Run = Callable[..., Awaitable[Result]]
@@ -233,7 +233,7 @@ async def test_completion_gives_up_soon_when_the_cluster_hangs(server: FakeApiSe
 
 def test_inspect_starts_without_the_servers_libraries() -> None:
     code = (
-        "import sys, fractile.main.cli, fractile.cli.inspect, fractile.control.survey;"
+        "import sys, fractile.main.cli, fractile.cli.inspect, fractile.reports.inspect;"
         "print([m for m in ('grpc', 'uvicorn', 'starlette', 'rich', 'yaml') if m in sys.modules])"
     )
 

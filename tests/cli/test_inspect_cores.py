@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
-from fractile.cli import inspect_text
-from fractile.cli.inspect_tree import draw
-from fractile.wire.inspect import Amounts, CardReport, Container, Holder, Inspection, NodeReport
+from fractile.cli.text import inspect
+from fractile.cli.text.inspect_tree import draw
+from fractile.wire.output.inspect import Amounts, CardHolder, CardReport, ContainerShare, Inspection, NodeReport
 
 
 def report(*cores: int) -> Inspection:
@@ -20,7 +20,7 @@ def report(*cores: int) -> Inspection:
 
 
 def test_the_table_has_a_column_of_cores_when_a_pod_has_a_part_of_a_card() -> None:
-    lines = inspect_text.table(report(30, 50)).splitlines()
+    lines = inspect.table(report(30, 50)).splitlines()
 
     assert lines[0].split() == ["NODE", "CARD", "MODEL", "ALLOCATED/TOTAL", "MiB", "USED", "CORES", "PODS"]
     assert lines[1].split()[5] == "80%"
@@ -28,8 +28,8 @@ def test_the_table_has_a_column_of_cores_when_a_pod_has_a_part_of_a_card() -> No
 
 
 def test_pods_without_cores_and_whole_cards_need_no_such_column() -> None:
-    assert "CORES" not in inspect_text.table(report(0, 0))
-    assert "CORES" not in inspect_text.table(report(100))
+    assert "CORES" not in inspect.table(report(0, 0))
+    assert "CORES" not in inspect.table(report(100))
 
 
 def test_the_tree_says_the_cores_of_cards_and_pods() -> None:
@@ -45,5 +45,7 @@ def test_the_tree_says_the_cores_of_cards_and_pods() -> None:
     assert lines[4].rstrip().endswith("1000")
 
 
-def _pod(name: str, cores: int) -> Holder:
-    return Holder("default", name, f"uid-{name}", "Running", 1000, cores, (Container("main", "app", 1000, cores),))
+def _pod(name: str, cores: int) -> CardHolder:
+    return CardHolder(
+        "default", name, f"uid-{name}", "Running", 1000, cores, (ContainerShare("main", "app", 1000, cores),)
+    )

@@ -9,14 +9,14 @@ import trustme
 import yaml
 from click.testing import CliRunner, Result
 
-from fractile.cli import install_scheduler_text as text
 from fractile.cli.install_scheduler import command
-from fractile.cluster import scheduler_install
-from fractile.cluster.scheduler_health import Health
-from fractile.cluster.scheduler_install import Outcome
+from fractile.cli.text import install_scheduler as text
 from fractile.errors import FractileError
-from fractile.wire import static_pod
-from tests.cluster.control_plane_node import Node
+from fractile.kubeadm import install
+from fractile.kubeadm.health import SchedulerHealth
+from fractile.kubeadm.install import InstallOutcome
+from fractile.wire.foreign import static_pod
+from tests.kubeadm.control_plane_node import Node
 from tests.wire.golden_files import golden
 
 URL = "http://127.0.0.1:9/scheduler"  # nobody listens there
@@ -231,9 +231,9 @@ def test_an_interrupted_wait_leaves_the_new_manifest_and_says_so(node: Node, mon
 
 def test_what_is_not_healthy_after_undoing_stays_undone_and_is_told(node: Node) -> None:
     run(node, "--extender", URL, "--wait", "0")
-    change = scheduler_install.removal(node.place, node.place.manifest.read_text())
+    change = install.removal(node.place, node.place.manifest.read_text())
 
-    told = text.failed(change, Outcome(Health(180.0, "nobody answers", ("E1121 why",))))
+    told = text.failed(change, InstallOutcome(SchedulerHealth(180.0, "nobody answers", ("E1121 why",))))
 
     assert "with its own flags alone within 180 s: nobody answers\n  E1121 why\n" in told
     assert told.endswith("The manifest stays as it was before Fractile.")

@@ -11,8 +11,8 @@ import pytest
 from fractile.main.cli import main
 from fractile.region import directory
 from fractile.region.page import FLAG_LOST, FLAG_OFF
-from fractile.wire import slice_use
-from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
+from fractile.wire.output import slice_use
+from fractile.wire.output.slice_use import CardUse, HeldOnCard, ProcessUse, SliceUse
 from tests.region.examples import FIRST, LIMITS, SECOND
 from tests.region.writer import alive, take
 
@@ -112,7 +112,9 @@ def test_json_has_every_number_in_bytes(token: Path, run: Run) -> None:
         ),
         processes=(
             ProcessUse(
-                pid=17, command="python", cards=(Held(uuid=FIRST, bytes=2621440 * 512, contexts=1, gpu_ns=5_000_000),)
+                pid=17,
+                command="python",
+                cards=(HeldOnCard(uuid=FIRST, bytes=2621440 * 512, contexts=1, gpu_ns=5_000_000),),
             ),
         ),
     )

@@ -8,22 +8,23 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from fractile.cli import plan_input, plan_text
 from fractile.cli.plan import command
 from fractile.cli.simulate import command as simulate
+from fractile.cli.text import plan as plan_text
 from fractile.dialects.aliyun import MEMORY as MEM
 from fractile.errors import FractileError, WireError
 from fractile.kube.credentials import Credentials
-from fractile.sim.plan import plan
-from fractile.wire import simulation
-from fractile.wire.plan import Consolidation, Emptied, decode
-from fractile.wire.resource_class import GPU_SLOT, resource_name
-from tests.cli.conftest import CARDS, PODS
-from tests.cli.objects import MEMORY, card, container, placed, pod
+from fractile.reports import plan_input
+from fractile.sim.planner.planner import plan
+from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
+from fractile.wire.output import simulation
+from fractile.wire.output.plan import Consolidation, Emptied, decode
 from tests.fakes.apiserver import FakeApiServer
+from tests.reports.objects import MEMORY, card, container, placed, pod
+from tests.reports.shown_cluster import CARDS, PODS
 from tests.sim.traces import NODE_HEAD, POD_HEAD, write
 from tests.sim.worlds import question
-from tests.wire.test_plan import PLAN
+from tests.wire.output.test_plan import PLAN
 
 NODES = "nodes: [{name: n, count: 2, cpu: 32, memory: 128Gi, gpus: 4, model: T4, card_memory: 15Gi}]\n"
 POD = (

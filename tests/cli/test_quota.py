@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.quota import command
 from fractile.kube import paths
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
-from tests.cli.objects import MEMORY, card, container, node, placed, pod
+from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.objects import MEMORY, card, container, node, placed, pod
 
 
 async def run(server: FakeApiServer, folder: Path, *args: str) -> Result:

@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.scheduler_config import command
 from fractile.dialects import table
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import ResourceKind
 from fractile.errors import WireError
 
 FILES = ("--tls-ca", "/c", "--tls-cert", "/p", "--tls-key", "/k")
@@ -37,7 +37,7 @@ def test_the_extender_alone_asks_kube_scheduler_for_no_strategy() -> None:
     (extender,) = found["extenders"]
     assert extender["urlPrefix"] == url
     hidden = {r["name"]: r.get("ignoredByScheduler", False) for r in extender["managedResources"]}
-    assert hidden == {name: kind is Kind.AMOUNT for name, kind in table.managed().items()}
+    assert hidden == {name: kind is ResourceKind.AMOUNT for name, kind in table.managed().items()}
 
 
 def test_bin_packing_and_the_extender_go_together() -> None:

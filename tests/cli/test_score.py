@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.score import command
 from fractile.errors import FractileError, SetupError, WireError
-from fractile.wire.score_report import decode
+from fractile.wire.output.score_report import decode
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "score.yaml"

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.simulate import command
 from fractile.errors import SetupError, WireError
-from fractile.policy.score.table import POLICIES
-from fractile.wire.simulation import decode
+from fractile.policy.nodes.policies.table import POLICIES
+from fractile.wire.output.simulation import decode
 from tests.sim.traces import NODE_HEAD, POD_HEAD, write
 
 

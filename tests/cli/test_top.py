@@ -13,17 +13,17 @@ import msgspec
 import pytest
 import trustme
 
-from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.agent.usage.http import Address, HttpServer, PageRequest, Response
 from fractile.cli import top
+from fractile.cli.text.top import table
 from fractile.cli.top import Agent, ask
-from fractile.cli.top_text import table
 from fractile.kube import paths
 from fractile.main.cli import main
-from fractile.wire import node_usage
-from fractile.wire.node_usage import ClusterUsage, NodeUsage, Unanswered
-from tests.cli.objects import card
+from fractile.wire.output import node_usage
+from fractile.wire.output.node_usage import ClusterUsage, NodeUsage, Unanswered
 from tests.fakes.apiserver import FakeApiServer
 from tests.metrics.test_node import NODE
+from tests.reports.objects import card
 
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
 
@@ -34,7 +34,7 @@ async def agent(
 ) -> AsyncGenerator[int]:
     """The port of an agent that says this."""
 
-    async def answer(_: Request) -> Response:
+    async def answer(_: PageRequest) -> Response:
         return Response(usage if isinstance(usage, bytes) else node_usage.encode(usage), status=status)
 
     server = HttpServer(Address("127.0.0.1", 0), {"/v1/usage": answer}, tls=tls)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster.layout import cluster_names, default_clusters_dir
+from fractile.lab.layout import cluster_names, default_clusters_dir
 from fractile.main.cli import main
 
 NAME = "test-up-refused"

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from fractile.kube import paths
-from fractile.wire.quota_file import KEY
-from fractile.wire.resource_class import GPU_SLOT, resource_name
-from fractile.wire.why import NodeGroup
-from tests.cli.objects import card, container
-from tests.cli.why_cluster import fill, later, machine, submit, text, waiting, why
+from fractile.wire.files.quota_file import KEY
+from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
+from fractile.wire.output.why import RefusingNodes
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.objects import card, container
+from tests.reports.why.why_cluster import fill, later, machine, submit, text, waiting, why
 
 TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
 
@@ -31,12 +31,14 @@ async def test_nodes_are_grouped_by_the_filters_sentences_and_each_change_was_tr
     changes = {c.change: (c.sentence, c.node) for c in found.changes}
 
     assert found.groups == (
-        NodeGroup(
+        RefusingNodes(
             nodes=("n1", "n2"),
             reasons=(TOO_LITTLE,),
             waiting_helps=True,
         ),
-        NodeGroup(nodes=("n3",), reasons=("taint team=b:NoSchedule that it does not tolerate",), waiting_helps=False),
+        RefusingNodes(
+            nodes=("n3",), reasons=("taint team=b:NoSchedule that it does not tolerate",), waiting_helps=False
+        ),
     )
     assert changes == {
         "tolerate": ("tolerate the taint team=b:NoSchedule", "n3"),

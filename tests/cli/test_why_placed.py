@@ -11,16 +11,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fractile.cli import why_read, why_text
+from fractile.cli.text import why as why_text
 from fractile.cli.why import command
 from fractile.errors import FractileError
 from fractile.kube import paths
 from fractile.main.cli import kubectl_main
-from fractile.wire.node_usage import ContainerUsage, NodeUsage, SliceUsage, encode
-from fractile.wire.why import Holding, Use, Why
-from tests.cli.objects import MODEL, card, container, placed, pod, uuid
-from tests.cli.why_cluster import fill, later, machine, refused, run, submit, text, waiting, why
+from fractile.reports.why import read
+from fractile.wire.output.node_usage import ContainerUsage, NodeUsage, SliceUsage, encode
+from fractile.wire.output.why import Holding, Use, Why
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.reports.objects import MODEL, card, container, placed, pod, uuid
+from tests.reports.why.why_cluster import fill, later, machine, refused, run, submit, text, waiting, why
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ async def test_a_container_that_wants_to_see_no_gpu_is_told_that_it_sees_none(
 async def test_an_agent_that_hangs_is_not_waited_for(
     filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(why_read, "_ANSWER", 0.2)
+    monkeypatch.setattr(read, "_ANSWER", 0.2)
     filled.inject(Fault(path="/proxy/v1/usage", delay=60.0, times=9))
     found = await why(filled, tmp_path, "on-n1")
 

@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import aclosing
 
-from fractile.wire import queued
-from fractile.wire.objects import KubeStruct, ObjectMeta
+from fractile.wire.kubernetes import queued
+from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from tests.contract.conftest import Api
 
 WAIT = 10.0

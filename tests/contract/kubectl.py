@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 
-from fractile.cluster import objects, programs
+from fractile.lab.cluster import objects
+from fractile.lab.machine import programs
 from tests.contract.real_apiserver import RealApiServer
 
 CRDS = ("extendedresources.fractile.dev", "resourceclasses.fractile.dev")

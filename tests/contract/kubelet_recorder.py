@@ -11,11 +11,11 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-from fractile.agent import rpc
-from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.api import podresources_pb2 as pr
+from fractile.agent.kubelet import rpc
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
+from fractile.agent.kubelet.api import podresources_pb2 as pr
 from fractile.model.units import CardUUID, PodUID
-from fractile.wire.devices import device_ids
+from fractile.wire.fractile.device_ids import device_ids
 
 PATIENCE = 60.0  # seconds; a real kubelet updates its node's status every 10 s
 numbers = itertools.count(1)  # of what each run names anew

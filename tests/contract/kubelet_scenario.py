@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import grpc
 import grpc.aio
 
-from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
 from fractile.model.units import PodUID
-from fractile.wire import kubelet_checkpoint
+from fractile.wire.foreign import kubelet_checkpoint
 from tests.contract.kubelet_recorder import (
     PATIENCE,
     Containers,

@@ -20,7 +20,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from fractile.cluster import programs
+from fractile.lab.machine import programs
 
 TOKEN = "contract-test-token"
 CONTROL_PLANE = "control-plane-token"  # of the group to which the manifests give the control plane's rights

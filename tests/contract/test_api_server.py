@@ -12,10 +12,10 @@ from fractile.kube import credentials, paths
 from fractile.kube.client import EventType, KubeClient, WatchEvent
 from fractile.kube.credentials import Credentials
 from fractile.kube.events import EventRecorder, ObjectRef
-from fractile.kube.lease import LeaderElector, Timing
+from fractile.kube.lease import LeaderElector, LeaseTiming
 from fractile.kube.reflector import INITIAL_EVENTS_END, Gone, Reflector
 from fractile.kube.tokens import StaticToken
-from fractile.wire.objects import Lease, Pod
+from fractile.wire.kubernetes.objects import Lease, Pod
 from tests.contract.api_objects import WAIT, ConfigMap, Event, config_map, lease, pod, take
 from tests.contract.conftest import Api
 from tests.contract.real_apiserver import RealApiServer
@@ -327,7 +327,7 @@ async def test_repeated_events_are_one_object_with_a_count(api: Api) -> None:
 
 
 async def test_the_lead_passes_on_when_it_is_released(api: Api) -> None:
-    timing = Timing(duration=4, deadline=3, retry=0.05)  # a Lease that is missing is waited for so long
+    timing = LeaseTiming(duration=4, deadline=3, retry=0.05)  # a Lease that is missing is waited for so long
     first, second = (
         LeaderElector(api.client, namespace=api.namespace, name="lead", identity=name, timing=timing) for name in "ab"
     )

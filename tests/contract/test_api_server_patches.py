@@ -5,8 +5,8 @@ import pytest
 
 from fractile.errors import ApiError
 from fractile.kube import paths
-from fractile.wire import queued
-from fractile.wire.objects import Gate, Lease, ObjectMeta, Pod
+from fractile.wire.kubernetes import queued
+from fractile.wire.kubernetes.objects import Gate, Lease, ObjectMeta, Pod
 from tests.contract.api_objects import ConfigMap, config_map, gated_pod, lease, pod
 from tests.contract.conftest import Api
 

@@ -17,7 +17,7 @@ import helm_python
 import pytest
 from cryptography import x509
 
-from fractile.cluster import programs
+from fractile.lab.machine import programs
 from tests.charts.rendering import CHART, NAMESPACE, ROOT
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl

@@ -13,7 +13,7 @@ import helm_python
 import pytest
 import yaml
 
-from fractile.cluster import programs
+from fractile.lab.machine import programs
 from tests.charts.rendering import CHART, NAMESPACE
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl

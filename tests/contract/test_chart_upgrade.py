@@ -11,7 +11,7 @@ import yaml
 from fractile.errors import ApiError
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from fractile.wire import webhook
+from fractile.wire.kubernetes import webhook
 from tests.charts.rendering import CHART, NAMESPACE
 from tests.contract import real_apiserver
 from tests.contract.real_apiserver import RealApiServer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fractile.agent import claims
+from fractile.agent.audit import claims
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from tests.contract.real_apiserver import RealApiServer

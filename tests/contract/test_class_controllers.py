@@ -12,21 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from fractile.control.classes import ClassControllers
-from fractile.control.classes_nodes import Node
-from fractile.control.feed import CardFeed
+from fractile.classes.controllers import ClassControllers
+from fractile.classes.nodes import NodeWithTaints
 from fractile.errors import ApiError
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
-from fractile.wire.extended_resource import API_VERSION, KIND, ExtendedResource
-from fractile.wire.resource_class import ResourceClass
+from fractile.watch.event_handlers import CardHandlers
+from fractile.wire.fractile.extended_resource import API_VERSION, KIND, ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
 from tests.builders import Clock
+from tests.classes.class_world import gpu, resource
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl, with_manifests
-from tests.control.class_world import gpu, resource
 
 WAIT = 30.0  # seconds; a machine with other work
 
@@ -53,9 +53,9 @@ class Rig:
         self.control = control = ClassControllers(
             ledger, client, template="{vendor}.{model}", clock=self.clock, sleep=_at_once
         )
-        feed = CardFeed(ledger, freed=lambda node: None, shown=control.card_shown)
+        feed = CardHandlers(ledger, freed=lambda node: None, shown=control.card_shown)
         self.watches = (
-            Reflector(client, paths.nodes(), Node, changed=control.node_changed, gone=control.node_gone),
+            Reflector(client, paths.nodes(), NodeWithTaints, changed=control.node_changed, gone=control.node_gone),
             Reflector(
                 client, paths.extended_resources(), ExtendedResource, changed=feed.changed, gone=control.card_gone
             ),

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fractile.cluster import objects
 from fractile.dialects import table
-from fractile.wire.resource_class import RESOURCE_PREFIX
+from fractile.lab.cluster import objects
+from fractile.wire.fractile.resource_class import RESOURCE_PREFIX
 from tests import mount_places
 from tests.contract.kubectl import Kubectl
 

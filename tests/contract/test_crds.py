@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from fractile.cluster import objects
+from fractile.lab.cluster import objects
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
 from fractile.model.properties import Properties
 from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.wire import extended_resource, resource_class
-from fractile.wire.extended_resource import BoundTo, ExtendedResource, ExtendedResourceStatus, Used
-from fractile.wire.resource_class import DeviceCounts, ResourceClass, ResourceClassStatus, UnitCounts
+from fractile.wire.fractile import extended_resource, resource_class
+from fractile.wire.fractile.extended_resource import BoundTo, ExtendedResource, ExtendedResourceStatus, Used
+from fractile.wire.fractile.resource_class import DeviceCounts, ResourceClass, ResourceClassStatus, UnitCounts
 from tests.contract.kubectl import CRDS, Kubectl
 
 NODE = NodeName("n1")

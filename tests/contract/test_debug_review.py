@@ -7,7 +7,7 @@ import msgspec
 
 from fractile.kube.credentials import Credentials, load
 from fractile.kube.review import May, Reviewer
-from fractile.wire.debug_state import PATH
+from fractile.wire.output.debug_state import PATH
 from tests.contract.kubectl import Kubectl
 from tests.contract.real_apiserver import TOKEN
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fractile.cli.why_time import since_deletion
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from fractile.wire.why_objects import ObservedMeta, ObservedPod
+from fractile.reports.why.times import since_deletion
+from fractile.wire.kubernetes.why_objects import ObservedMeta, ObservedPod
 from tests.contract.real_apiserver import RealApiServer
 
 

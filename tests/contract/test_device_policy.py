@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from fractile.cluster import objects
+from fractile.lab.cluster import objects
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.wire import extended_resource
-from fractile.wire.extended_resource import object_name
+from fractile.wire.fractile import extended_resource
+from fractile.wire.fractile.extended_resource import object_name
 from tests.contract.kubectl import Kubectl
 
 ADMIN_GROUP = "cluster-admins"

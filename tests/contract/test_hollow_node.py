@@ -11,25 +11,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fractile.agent.allocate import Allocator
-from fractile.agent.assigned import Assigned
-from fractile.agent.books import Kubelet
-from fractile.agent.catalog import Catalog, Stock
-from fractile.agent.grant import Granter
-from fractile.agent.journal import Journal
-from fractile.agent.plugin import Plugin
-from fractile.agent.pods import NodePods
-from fractile.agent.prestart import PreStart
-from fractile.agent.register import Registrar
-from fractile.agent.steer import Steer
-from fractile.cluster.hollow import HollowNode
-from fractile.cluster.hollow_kubelet import Started
+from fractile.agent.deviceplugin.allocate import Allocator
+from fractile.agent.deviceplugin.assigned import Assigned
+from fractile.agent.deviceplugin.plugin import Plugin
+from fractile.agent.deviceplugin.preferred_allocation import PreferredAllocation
+from fractile.agent.deviceplugin.prestart import PreStart
+from fractile.agent.deviceplugin.register import Registrar
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.limits.journal import Journal
+from fractile.agent.limits.limits_writer import LimitsWriter
+from fractile.agent.node.catalog import Catalog, CurrentCatalog
+from fractile.agent.node.pods import NodePods
 from fractile.errors import ApiError
 from fractile.kube import paths
+from fractile.lab.hollow.kubelet import StartedContainer
+from fractile.lab.hollow.node import HollowNode
 from fractile.model.units import MemoryUnit, NodeName
 from fractile.region import directory
-from fractile.wire.kubelet_checkpoint import FILE_NAME
-from fractile.wire.objects import Node, Pod
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
+from fractile.wire.kubernetes.objects import Node, Pod
 from tests.agent.world import CARDS, MEM
 from tests.contract.conftest import Api
 from tests.fakes.kubelet import QUICK
@@ -46,13 +46,13 @@ async def root() -> AsyncGenerator[Path, None]:
 
 async def agent(api: Api, node: NodeName, root: Path) -> None:
     """The agent with the test's credentials."""
-    stock = Stock(Catalog.of(CARDS, MemoryUnit.GiB))
+    stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB))
     tokens = iter(range(10**6))
     journal = Journal(root / "slices", new_token=lambda: f"{next(tokens):08x}")
     kubelet = Kubelet(root / "pod-resources" / "kubelet.sock", root / "device-plugins" / FILE_NAME)
     pods = NodePods(api.client, node=node, unit=MemoryUnit.GiB)
-    steer, assigned = Steer(kubelet, pods), Assigned(pods)
-    prestart = PreStart(kubelet, pods, Granter(journal, stock), assigned, stock)
+    steer, assigned = PreferredAllocation(kubelet, pods), Assigned(pods)
+    prestart = PreStart(kubelet, pods, LimitsWriter(journal, stock), assigned, stock)
     plugin = Plugin(MEM, stock=stock, steer=steer, allocator=Allocator(journal, steer), prestart=prestart)
     registrar = Registrar(root / "device-plugins", [plugin], new_token=lambda: f"{next(tokens):08x}")
     async with asyncio.TaskGroup() as tasks:
@@ -105,7 +105,7 @@ async def test_a_pod_runs_is_marked_assigned_and_is_finished_when_deleted(api: A
         await api.client.create(paths.pods(api.namespace), body)
         await until(running_and_assigned)
         file = root / "pods" / (await pod()).metadata.uid / "main.json"
-        started = msgspec.json.decode(file.read_bytes(), type=Started)
+        started = msgspec.json.decode(file.read_bytes(), type=StartedContainer)
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == CARDS[1].uuid
         granted = directory.read(Path(started.mounts[directory.MOUNT]))
         assert granted is not None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fractile.model.units import PodUID
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.contract.kubelet_recorder import Containers
 from tests.contract.kubelet_scenario import SCENARIOS, Scenario
 from tests.fakes.kubelet import FakeKubelet

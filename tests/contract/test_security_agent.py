@@ -11,13 +11,13 @@ from uuid import UUID
 import pytest
 import yaml
 
-from fractile.agent.isolation import CGPU, ISOLATION, OPTIONAL, judge
-from fractile.cluster import objects
+from fractile.agent.limits.isolation import CGPU, ISOLATION, OPTIONAL, judge
 from fractile.dialects import table
+from fractile.lab.cluster import objects
 from fractile.model.placement import ContainerPlacement, Placement, Slice
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
-from fractile.wire import isolation, placement
+from fractile.wire.fractile import isolation, placement
 from tests.builders import container, pod
 from tests.contract.kubectl import Kubectl
 

@@ -77,7 +77,7 @@ ATTEMPTS = {
         "test_security_agent::test_it_gets_hold_of_nothing_else",
     ),
     "annotation `fractile.dev/isolation": (
-        "tests.agent.test_enforce::test_isolation_is_off_only_by_an_administrators_word",
+        "tests.agent.limits.test_enforce::test_isolation_is_off_only_by_an_administrators_word",
     ),
     "in a pod with GPUs, a mount, a device or a `terminationMessagePath`": (
         "test_container_policy::test_nothing_is_mounted_where_the_library_and_its_limits_are",

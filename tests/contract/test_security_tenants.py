@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fractile.dialects import table
-from fractile.wire import isolation, placement
+from fractile.wire.fractile import isolation, placement
 from tests.contract.kubectl import Kubectl
 
 TEAM = "security-team"

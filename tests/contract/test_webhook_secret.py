@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import yaml
 
-from fractile.cluster import objects
+from fractile.lab.cluster import objects
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl
 from tests.main.process import Running, control_plane, free_port

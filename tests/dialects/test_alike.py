@@ -11,7 +11,7 @@ from fractile.dialects.dialect import Dialect
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
-from fractile.wire.objects import Container, ResourceRequirements
+from fractile.wire.kubernetes.objects import Container, ResourceRequirements
 from tests.builders import container, pod
 
 NAMES = st.sampled_from([*sorted(table.RESOURCES), "class.fractile.dev/v100", "class.fractile.dev/ib", "cpu"])

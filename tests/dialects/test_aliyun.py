@@ -11,7 +11,7 @@ from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import by_card, card_uuid, cards, container, given, on_card, piece, placement, pod, request
 
 NOW = 1_700_000_000_123_456_789  # ns

@@ -10,8 +10,8 @@ from fractile.model.placement import Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB, Percent
-from fractile.wire.objects import Container, Pod
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.kubernetes.objects import Container, Pod
 from tests.builders import by_class, card_uuid, cards, container, device, piece, pod
 
 A, B = card_uuid("n1", 0), card_uuid("n1", 1)

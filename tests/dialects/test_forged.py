@@ -7,7 +7,7 @@ from fractile.dialects.table import assigned_annotations, parse_pod, placement_a
 from fractile.model.placement import ContainerPlacement, Placement, Slice
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, MiB, NodeName, Percent
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import cards, container, pod
 
 ASKING = {

@@ -12,7 +12,7 @@ from fractile.dialects.wishes import LONGEST
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import container, pod
 from tests.hostile_pods import SHAPES, STORED
 from tests.processor import spent
@@ -33,7 +33,7 @@ def test_no_pod_that_can_be_stored_takes_long_to_read(shape: Callable[[int], byt
     assert spent(lambda: parse(one)) < BAR
 
 
-@pytest.mark.parametrize("name", sorted(nvidia.Nvidia.wishes))
+@pytest.mark.parametrize("name", sorted(nvidia.NvidiaDialect.wishes))
 def test_a_wish_that_is_too_long_is_refused_with_a_sentence_before_it_is_taken_apart(name: str) -> None:
     found = parse(pod("p", container(limits=GPU), annotations={name: "a," * LONGEST}))
     assert isinstance(found, Refusal)

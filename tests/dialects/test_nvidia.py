@@ -7,12 +7,12 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from fractile.dialects import nvidia, table
-from fractile.dialects.dialect import Facts, Kind
+from fractile.dialects.dialect import Facts, ResourceKind
 from fractile.dialects.nvidia import CORES, GPU, MEMORY, PERCENTAGE, PRIORITY
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Request, Role, Selector
 from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB, Percent
-from fractile.wire.objects import Container, Pod
+from fractile.wire.kubernetes.objects import Container, Pod
 from tests.builders import by_slots, card_uuid, cards, container, given, piece, placement, pod, request
 
 NOW = 1_700_000_000_123_456_789  # ns
@@ -226,7 +226,9 @@ def test_each_card_has_ten_slots_unless_another_number_is_said() -> None:
 
 def test_only_the_cards_have_device_ids() -> None:
     kinds = {name: table.managed()[name] for name in (GPU, MEMORY, PERCENTAGE, CORES, PRIORITY)}
-    assert kinds == {GPU: Kind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), Kind.AMOUNT)
+    assert kinds == {GPU: ResourceKind.PRIMARY} | dict.fromkeys(
+        (MEMORY, PERCENTAGE, CORES, PRIORITY), ResourceKind.AMOUNT
+    )
 
 
 def test_one_id_of_each_card_of_the_placement_is_wanted_and_stands_for_it() -> None:
@@ -273,7 +275,7 @@ def all_of(count: int, name: str, role: Role = Role.APP) -> ContainerRequest:
 def test_kubelet_may_not_be_left_a_choice_that_matters(
     containers: Sequence[ContainerRequest], *, possible: bool
 ) -> None:
-    assert (nvidia.Nvidia().together(containers) is None) == possible
+    assert (nvidia.NvidiaDialect().together(containers) is None) == possible
 
 
 def test_the_refusal_of_such_a_pod_names_both_numbers() -> None:
@@ -340,5 +342,5 @@ def test_a_bound_pod_carries_hamis_annotations() -> None:
 
 
 def test_a_pod_without_cards_of_this_family_carries_none_of_it() -> None:
-    assert nvidia.Nvidia().annotate(request(), placement(), cards=cards(), unit=MemoryUnit.MiB, now_ns=NOW) == {}
-    assert nvidia.Nvidia().assigned(request()) == {}
+    assert nvidia.NvidiaDialect().annotate(request(), placement(), cards=cards(), unit=MemoryUnit.MiB, now_ns=NOW) == {}
+    assert nvidia.NvidiaDialect().assigned(request()) == {}

@@ -4,15 +4,15 @@ import pytest
 
 from fractile.dialects import table
 from fractile.dialects.aliyun import COUNT, MEMORY
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import ResourceKind
 from fractile.dialects.nvidia import GPU
 from fractile.errors import SetupError
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import MemoryUnit
-from fractile.wire import placement as wire_placement
-from fractile.wire.objects import Container, Pod, PodSpec
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.fractile import placement as wire_placement
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.kubernetes.objects import Container, Pod, PodSpec
 from tests.builders import card_uuid, cards, container, given, piece, placement, pod
 
 INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
@@ -178,7 +178,11 @@ def test_what_was_given_before_a_family_was_switched_off_stays_given() -> None:
 
 def test_a_node_reports_only_the_families_that_are_on() -> None:
     names = {a.resource for a in table.advertised(cards(), MemoryUnit.MiB, dialects=OFF)}
-    assert names == {r for r, kind in table.managed().items() if kind is not Kind.AMOUNT} - {GPU, GPU_SLOT, DEVICE_SLOT}
+    assert names == {r for r, kind in table.managed().items() if kind is not ResourceKind.AMOUNT} - {
+        GPU,
+        GPU_SLOT,
+        DEVICE_SLOT,
+    }
 
 
 # ── what a pod may not do ────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from fractile.dialects import table, tencent
-from fractile.dialects.dialect import Facts, Kind
+from fractile.dialects.dialect import Facts, ResourceKind
 from fractile.dialects.tencent import CORE, LIMIT, MEMORY
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.units import WHOLE, MemoryUnit, MiB, Percent
-from fractile.wire.objects import Container, Pod
+from fractile.wire.kubernetes.objects import Container, Pod
 from tests.builders import by_share, card_uuid, cards, container, given, piece, placement, pod, request
 
 NOW = 1_700_000_000_123_456_789  # ns
@@ -127,7 +127,7 @@ def test_each_card_has_a_hundred_ids_of_cores_and_one_for_each_full_block() -> N
     by_name = {a.resource: a.ids for a in table.advertised(cards("n1", 2, memory=1000), MemoryUnit.GiB)}
     assert by_name[CORE] == {card_uuid("n1", 0): 100, card_uuid("n1", 1): 100}
     assert by_name[MEMORY] == {card_uuid("n1", 0): 3, card_uuid("n1", 1): 3}
-    assert (table.kind(CORE), table.kind(MEMORY)) == (Kind.PRIMARY, Kind.COUNTED)
+    assert (table.kind(CORE), table.kind(MEMORY)) == (ResourceKind.PRIMARY, ResourceKind.COUNTED)
 
 
 A, B = card_uuid("n1", 0), card_uuid("n1", 1)

@@ -7,8 +7,8 @@ import ssl
 
 import trustme
 
-from fractile.door.door import Door, Guest, Timing
-from fractile.door.places import Rules
+from fractile.door.door import Door, Guest, HandshakeTiming
+from fractile.door.places import PlaceLimits
 
 _FLOOD = 600
 
@@ -38,8 +38,8 @@ async def test_a_connection_that_was_dropped_before_its_turn_is_not_kept() -> No
             listening,
             lambda guest: asyncio.Protocol(),
             context=_context(),
-            rules=Rules(strangers=16, known=4, each=16),
-            timing=Timing(pace=1.0, burst=1.0),
+            rules=PlaceLimits(strangers=16, known=4, each=16),
+            timing=HandshakeTiming(pace=1.0, burst=1.0),
         )
         door.open()
         made = await _flood(listening.getsockname())

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.door.places import Place, Places, Rules, peer_of
+from fractile.door.places import ConnectionPlace, PlaceLimits, Places, peer_of
 
-RULES = Rules(strangers=4, known=2, each=3)
+RULES = PlaceLimits(strangers=4, known=2, each=3)
 
 
-class Played(Place):
+class Played(ConnectionPlace):
     """Notes that it was dropped."""
 
     def drop(self) -> None:
@@ -85,7 +85,7 @@ def test_who_has_left_has_no_place_and_may_leave_again() -> None:
 def test_limits_hold_and_nobody_is_lost_or_counted_twice(steps: list[tuple[str, int, int]]) -> None:
     places, here = Places(RULES), list[Played]()
     for what, peer, index in steps:
-        gone: list[Place] = []
+        gone: list[ConnectionPlace] = []
         if what == "c":
             here.append(Played(f"peer-{peer}"))
             gone = places.come(here[-1])
@@ -119,7 +119,7 @@ def test_one_machine_is_one_peer(address: object, peer: str) -> None:
     assert peer_of(address) == peer
 
 
-MANY = Rules(strangers=512, known=0, each=512)
+MANY = PlaceLimits(strangers=512, known=0, each=512)
 
 
 def test_of_many_addresses_those_that_never_sent_a_whole_request_go_first() -> None:
@@ -127,7 +127,7 @@ def test_of_many_addresses_those_that_never_sent_a_whole_request_go_first() -> N
     server = came(places, *["api-server"] * 24)
     for one in server[:16]:
         places.touch(one)
-    gone: list[Place] = []
+    gone: list[ConnectionPlace] = []
     for number in range(1400):
         gone += places.come(Played(f"tenant-{number % 700}"))
     assert len(gone) == 1400 + 24 - 512

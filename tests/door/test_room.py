@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fractile.door.room import Claim, Contested
+from fractile.door.room import Contested, RoomClaim
 
 
 class Claims:
@@ -13,7 +13,7 @@ class Claims:
     def __init__(self, size: int) -> None:
         self.room = Contested(size)
         self.dropped: list[str] = []
-        self.made: dict[str, Claim] = {}
+        self.made: dict[str, RoomClaim] = {}
 
     def claim(self, name: str, peer: str, size: int) -> bool:
         made = self.room.claim(peer, size, lambda: self.dropped.append(name))
@@ -74,7 +74,7 @@ def test_never_more_is_held_than_there_is_and_nothing_stays(seed: int) -> None:
     rng, claims = Random(seed), Claims(100)
     for step in range(500):
         claims.claim(f"{step}", rng.choice("abc"), rng.randrange(110))
-        one = rng.choice(list(claims.made.values()) or [Claim("x", 0, print)])
+        one = rng.choice(list(claims.made.values()) or [RoomClaim("x", 0, print)])
         if rng.random() < 0.5:
             claims.room.grow(one, rng.randrange(120))
         else:

@@ -1,11 +1,11 @@
 """Whose handshake begins next when more connections come than may begin."""
 
-from fractile.door.turns import Turns
+from fractile.door.turns import WaitingLine
 from tests.door.test_places import Played
 
 
-def waiting(*peers: str) -> tuple[Turns[Played], list[Played]]:
-    turns, made = Turns[Played](), [Played(peer) for peer in peers]
+def waiting(*peers: str) -> tuple[WaitingLine[Played], list[Played]]:
+    turns, made = WaitingLine[Played](), [Played(peer) for peer in peers]
     for one in made:
         turns.wait(one)
     return turns, made

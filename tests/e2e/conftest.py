@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import cgroups, mounts, packages, programs
-from fractile.cluster.layout import layout, locked
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.stage import demo_spec
-from fractile.cluster.up import Wish
 from fractile.errors import SetupError
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import demo_spec
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.layout import layout, locked
+from fractile.lab.machine import cgroups, mounts, packages, programs
 
 NAME = os.environ.get("FRACTILE_TEST_CLUSTER", "e2e")  # two runs side by side need two names
 CHART = "FRACTILE_TEST_CHART" in os.environ  # Fractile is pods, from its chart
@@ -75,7 +75,7 @@ def cluster(_alone: None) -> Generator[LocalCluster]:
     found.down()
     before = container_cgroups()
     try:
-        found.up(Wish(spec=demo_spec(NAME), chart=CHART))
+        found.up(UpOptions(spec=demo_spec(NAME), chart=CHART))
         yield found
     finally:
         found.down()

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.allocation_report import AllocationReport, ResourceReport, decode
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.output.allocation_report import AllocationReport, ResourceAllocation, decode
 
 NODE, DONGLE = "n1", "example.com/dongle"
 _DESCRIBED = re.compile(r"^  (\S+) +(\S+)(?: \(\S+\))? +(\S+)", re.MULTILINE)
 
 
 @pytest.fixture
-def dongles(cluster: LocalCluster) -> Generator[Workload]:
+def dongles(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """Four dongles, as an administrator gives them to a node, and an empty namespace; afterwards neither."""
     cluster.up()
-    work = Workload(cluster.kubectl, "e2e-allocations")
+    work = DemoWorkload(cluster.kubectl, "e2e-allocations")
     work.create_namespace()
     patch(cluster, "4")
     try:
@@ -50,7 +50,7 @@ def allocations(cluster: LocalCluster, *args: str) -> AllocationReport:
     return decode(done.stdout)
 
 
-def on_node(cluster: LocalCluster) -> dict[str, ResourceReport]:
+def on_node(cluster: LocalCluster) -> dict[str, ResourceAllocation]:
     (node,) = allocations(cluster, "--node", NODE).nodes
     return {resource.resource: resource for resource in node.resources}
 
@@ -62,7 +62,7 @@ def described(cluster: LocalCluster) -> dict[str, tuple[str, str]]:
 
 
 def test_sums_are_those_of_kubectl_also_of_resources_that_are_not_ours(
-    cluster: LocalCluster, dongles: Workload
+    cluster: LocalCluster, dongles: DemoWorkload
 ) -> None:
     before = described(cluster)
     first = asking("first", {DONGLE: "3", "cpu": "20m"}, command="true")

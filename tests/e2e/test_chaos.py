@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster.local import LocalCluster
+from fractile.lab.cluster.local import LocalCluster
 from tests.chaos.rounds import Settings
 from tests.chaos.run import Run, chaos
 

@@ -18,17 +18,18 @@ from typing import Any
 import httpx2
 import pytest
 
-from fractile.cluster import chart, images, mounts, nodeimages
-from fractile.cluster import workload as w
-from fractile.cluster.chart import Helm
-from fractile.cluster.layout import locked
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.programs import Programs
-from fractile.cluster.spec import from_options
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Workload
-from fractile.wire import node_usage
-from fractile.wire.node_usage import ClusterUsage
+from fractile.lab.cluster import chart, nodeimages
+from fractile.lab.cluster.chart import Helm
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.layout import locked
+from fractile.lab.machine import images, mounts
+from fractile.lab.machine.programs import Programs
+from fractile.wire.output import node_usage
+from fractile.wire.output.node_usage import ClusterUsage
 from tests.main.process import free_port
 
 PROGRAM = "from fractile.main.cli import main; main()"
@@ -47,7 +48,7 @@ def installed() -> Generator[LocalCluster]:
     found = LocalCluster(NAME)
     found.down()
     try:
-        found.up(Wish(spec=from_options(NAME, nodes=2), chart=True))
+        found.up(UpOptions(spec=from_options(NAME, nodes=2), chart=True))
         yield found
     finally:
         found.down()
@@ -61,7 +62,7 @@ def test_the_second_kube_scheduler_places_the_gpu_pods_that_the_webhook_gives_it
     installed: LocalCluster, tmp_path: Path
 ) -> None:
     """Its image is made of the cluster's own program; the extender is at the port that stands for the Service."""
-    work = Workload(installed.kubectl, "e2e-chart-second")
+    work = DemoWorkload(installed.kubectl, "e2e-chart-second")
     work.create_namespace()
     place, state = installed.place, installed.state
     archive = tmp_path / "kube-scheduler.tar"
@@ -104,7 +105,7 @@ def scheduler_of_a_gpu_pod(cluster: LocalCluster) -> str:
     return json.loads(made)["spec"]["schedulerName"]
 
 
-def scheduled_by(work: Workload, name: str) -> str:
+def scheduled_by(work: DemoWorkload, name: str) -> str:
     """Who said so in its event."""
     (said,) = [
         e["source"].get("component") or e["reportingComponent"] for e in work.events(name) if e["reason"] == "Scheduled"
@@ -175,7 +176,7 @@ def filter_status(cluster: LocalCluster, pair: Path | None) -> int:
 
 
 def test_a_gpu_pod_runs_through_upgrade_rollback_and_removal(installed: LocalCluster, tmp_path: Path) -> None:
-    work = Workload(installed.kubectl, "e2e-chart")
+    work = DemoWorkload(installed.kubectl, "e2e-chart")
     work.create_namespace()
     work.apply([w.pod("keeps", w.container(memory=2000))])
     before = work.wait_running("keeps", seconds=90)["keeps"]
@@ -259,7 +260,7 @@ def tag(cluster: LocalCluster, index: int) -> None:
     assert mounts.is_pinned(cluster.place.pin(index))
 
 
-def wait_images(work: Workload, cluster: LocalCluster, tagged: str) -> None:
+def wait_images(work: DemoWorkload, cluster: LocalCluster, tagged: str) -> None:
     """Until all of our pods run that image, one replica leads, and both agents serve."""
 
     def there() -> bool:
@@ -276,5 +277,5 @@ def wait_images(work: Workload, cluster: LocalCluster, tagged: str) -> None:
     work.wait_until(120, f"all pods to run {tagged}", there)
 
 
-def restarts(work: Workload) -> dict[str, int]:
+def restarts(work: DemoWorkload) -> dict[str, int]:
     return {name: pod["status"]["containerStatuses"][0]["restartCount"] for name, pod in work.pods().items()}

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
 from fractile.dialects.aliyun import COUNT
-from fractile.wire.class_report import ClassReport, decode_classes, decode_devices
-from fractile.wire.kubelet_checkpoint import FILE_NAME
-from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
+from fractile.wire.fractile.resource_class import GPU_SLOT, RESOURCE_PREFIX
+from fractile.wire.output.class_report import ClassReport, decode_classes, decode_devices
 
 MODEL = "Tesla-V100"
 PART = "e2e.part"  # of all the cluster's cards
@@ -23,10 +23,10 @@ AWAY = "n3"  # the node that goes away
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty, and a class of parts of cards."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-class-controllers")
+    found = DemoWorkload(cluster.kubectl, "e2e-class-controllers")
     found.create_namespace()
     found.delete()
     make_class(cluster, PART, memory="4Gi")
@@ -81,7 +81,7 @@ def classes(cluster: LocalCluster) -> ClassReport:
 
 
 def test_a_class_has_a_status_and_units_on_nodes_and_edits_of_both_are_set_right(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.wait_until(30, "the status", lambda: status(cluster, PART).get("units", {}).get("total", 0) > 0)
     work.wait_until(30, "the capacity", lambda: units(cluster, "n1") == ("6", "6"))  # two cards of 16,276 MiB
@@ -103,7 +103,7 @@ def test_a_class_has_a_status_and_units_on_nodes_and_edits_of_both_are_set_right
 
 
 def test_capacity_outlives_a_kubelet_that_forgot_everything_and_a_deleted_class_leaves_it(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.wait_until(30, "the capacity", lambda: units(cluster, AWAY) == ("6", "6"))
     cluster.kill(f"{AWAY}/kubelet")
@@ -122,7 +122,7 @@ def test_capacity_outlives_a_kubelet_that_forgot_everything_and_a_deleted_class_
     work.wait_until(30, "the capacity to go", lambda: units(cluster, AWAY) == (None, None))
 
 
-def test_who_runs_is_not_hurt_by_a_class_that_grows(cluster: LocalCluster, work: Workload) -> None:
+def test_who_runs_is_not_hurt_by_a_class_that_grows(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.wait_until(30, "the capacity", lambda: units(cluster, "n2") == ("6", "6"))
     asked = {f"{RESOURCE_PREFIX}{PART}": "1", GPU_SLOT: "1"}
     names = [f"p{i}" for i in range(4)]
@@ -144,7 +144,7 @@ def test_who_runs_is_not_hurt_by_a_class_that_grows(cluster: LocalCluster, work:
 
 
 def test_a_class_per_model_on_request_and_reports_without_a_control_plane(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     try:
         cluster.restart("control-plane", "--default-classes", "{vendor}.{model}")
@@ -162,7 +162,7 @@ def test_a_class_per_model_on_request_and_reports_without_a_control_plane(
         cluster.restart("control-plane")
 
 
-def test_devices_of_a_node_that_goes_away_are_lost_until_it_is_back(cluster: LocalCluster, work: Workload) -> None:
+def test_devices_of_a_node_that_goes_away_are_lost_until_it_is_back(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.wait_until(30, "the devices", lambda: phases(cluster, AWAY) == {("Available", "")})
     work.wait_until(30, "the capacity", lambda: units(cluster, AWAY) == ("6", "6"))
     work.wait_until(30, "the status", lambda: "devices" in status(cluster, PART))

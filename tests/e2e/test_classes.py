@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fractile.cluster import images
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import from_file
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.cluster_file import CardGroup, ClusterFile, NodeGroup
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import from_file
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.lab.machine import images
+from fractile.wire.files.cluster_file import CardGroup, ClusterFile, NodeGroup
 from tests.e2e.test_limits import MIB, OUT_OF_MEMORY, probe
 
 NAME = "e2e-classes"
@@ -40,16 +40,16 @@ def cluster(_alone: None) -> Generator[LocalCluster]:
         NodeGroup(name="sizes", cards=(CardGroup(model=V100, memory=8192), CardGroup(model=V100, memory=16276))),
     )
     try:
-        found.up(Wish(spec=from_file(NAME, ClusterFile(version=1, nodes=nodes))))
+        found.up(UpOptions(spec=from_file(NAME, ClusterFile(version=1, nodes=nodes))))
         yield found
     finally:
         found.down()
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and the classes."""
-    found = Workload(cluster.kubectl, "e2e-classes")
+    found = DemoWorkload(cluster.kubectl, "e2e-classes")
     found.create_namespace()
     for document in yaml.safe_load_all((EXAMPLES / "10-classes.yaml").read_text()):
         if document["kind"] == "ResourceClass" and document["metadata"]["name"] in (TESLA, HIGH):
@@ -84,7 +84,9 @@ def cards_of(cluster: LocalCluster, pod: Manifest) -> list[tuple[str, str, str]]
     return [(w.node_of(pod), spec[s.card]["model"], spec[s.card]["memory"]) for s in slices]
 
 
-def test_caiclouds_classes_find_their_cards_and_draw_on_the_same_ones(cluster: LocalCluster, work: Workload) -> None:
+def test_caiclouds_classes_find_their_cards_and_draw_on_the_same_ones(
+    cluster: LocalCluster, work: DemoWorkload
+) -> None:
     work.apply([plain("bare", {TESLA: "1"}), asking("high-1", nvidia_high_mem=1), asking("high-2", nvidia_high_mem=1)])
     pods = work.wait_running("bare", "high-1", "high-2")
     assert cards_of(cluster, pods["bare"]) == [(MODELS, K80, "8192Mi")]
@@ -101,7 +103,9 @@ def test_caiclouds_classes_find_their_cards_and_draw_on_the_same_ones(cluster: L
     work.wait_running("late")
 
 
-def test_three_pods_share_a_card_by_class_and_each_is_held_to_its_part(cluster: LocalCluster, work: Workload) -> None:
+def test_three_pods_share_a_card_by_class_and_each_is_held_to_its_part(
+    cluster: LocalCluster, work: DemoWorkload
+) -> None:
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
     names = ["a", "b", "c"]
@@ -125,7 +129,7 @@ def test_three_pods_share_a_card_by_class_and_each_is_held_to_its_part(cluster: 
     assert [s.memory for s in late.containers[0].slices] == [1024]
 
 
-def test_an_adapter_beside_a_gpu_by_two_classes_of_one_container(cluster: LocalCluster, work: Workload) -> None:
+def test_an_adapter_beside_a_gpu_by_two_classes_of_one_container(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([asking("both", nvidia_tesla_k80=1, hca=1)])
     pod = work.wait_running("both")["both"]
     assert cards_of(cluster, pod) == [(MODELS, K80, "8192Mi")]

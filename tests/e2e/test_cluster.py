@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import cgroups, network
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.progress import Progress
-from fractile.cluster.spec import from_options
-from fractile.cluster.up import Wish
 from fractile.errors import SetupError
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.machine import cgroups, network
+from fractile.lab.progress import Progress
 
 pytestmark = pytest.mark.e2e
 
@@ -218,7 +218,7 @@ def test_a_cluster_whose_runtime_state_is_gone_as_after_a_reboot_comes_back(
 
 def test_two_commands_at_once_and_wishes_that_contradict_are_refused(cluster: LocalCluster) -> None:
     with pytest.raises(SetupError, match=rf"exists and is not .* run `fractile down --name {cluster.name}` first"):
-        cluster.up(Wish(spec=from_options(cluster.name, nodes=1)))
+        cluster.up(UpOptions(spec=from_options(cluster.name, nodes=1)))
 
 
 def test_up_killed_at_any_moment_is_completed_by_the_next_and_down_leaves_nothing() -> None:
@@ -233,7 +233,7 @@ def test_up_killed_at_any_moment_is_completed_by_the_next_and_down_leaves_nothin
         cluster.up()
         assert cluster.nodes == ["node-1"]
         first = {n: s.pid for n, s in cluster.status().items()}
-        cluster.up(Wish(spec=from_options(name, nodes=2)))
+        cluster.up(UpOptions(spec=from_options(name, nodes=2)))
         assert cluster.nodes == ["node-1", "node-2"]
         assert {n: s.pid for n, s in cluster.status().items() if n in first} == first
         assert cluster.kubectl("get", "extendedresources", "-o", "name").count("gpu-") == 4
@@ -262,7 +262,7 @@ def test_two_clusters_run_side_by_side(cluster: LocalCluster) -> None:
     other = LocalCluster("e2e-hollow")
     other.down()
     try:
-        other.up(Wish(spec=from_options("e2e-hollow", nodes=1), hollow=True))
+        other.up(UpOptions(spec=from_options("e2e-hollow", nodes=1), hollow=True))
         assert other.hollow == "asked for"
         assert json.loads(other.kubectl("get", "nodes", "-o", "json"))["items"][0]["metadata"]["name"] == "node-1"
         assert "node-1" not in cluster.kubectl("get", "nodes", "-o", "name")
@@ -289,7 +289,7 @@ def kill_up_when_it_started(name: str, step: str) -> None:
 
 
 def lose_what_a_reboot_loses(cluster: LocalCluster) -> None:
-    from fractile.cluster import mounts  # only this test takes a cluster apart
+    from fractile.lab.machine import mounts  # only this test takes a cluster apart
 
     place = cluster.place
     for name in cluster.components():

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from fractile.cluster import node
-from fractile.cluster import workload as w
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire import node_usage, vcuda
+from fractile.lab.cluster import node
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.foreign import vcuda
+from fractile.wire.output import node_usage
 from tests.e2e.conftest import not_on_chart
 from tests.e2e.test_limits import CONTEXT, MIB, meanwhile, probe, renew_agent, sharer, tenant, wait
 from tests.e2e.test_usage import asked
@@ -34,12 +35,12 @@ pytestmark = not_on_chart("its agents are a DaemonSet of the same name already")
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and a node whose agent is no DaemonSet afterwards."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-daemonset")
+    found = DemoWorkload(cluster.kubectl, "e2e-daemonset")
     found.create_namespace()
     found.delete()
     try:
@@ -58,7 +59,7 @@ def test_the_file_is_taken_by_the_api_server(cluster: LocalCluster) -> None:
 
 
 def test_the_agent_serves_its_node_with_these_rights_and_an_upgrade_takes_over(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
     cluster.kubectl("label", "node", AT, "fractile.dev/gpu=true", "--overwrite")

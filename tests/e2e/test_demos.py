@@ -4,16 +4,16 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster.demos import DEMOS, Demo
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.stage import LocalStage
-from fractile.cluster.workload import Workload
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import LocalStage
+from fractile.lab.demos.demos import DEMOS, Demo
+from fractile.lab.demos.workload import DemoWorkload
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
-    found = Workload(cluster.kubectl, "e2e-demos")
+    found = DemoWorkload(cluster.kubectl, "e2e-demos")
     found.create_namespace()
     found.delete()
     yield found
@@ -21,7 +21,7 @@ def work(cluster: LocalCluster) -> Generator[Workload]:
 
 
 @pytest.mark.parametrize("demo", DEMOS, ids=lambda d: d.name)
-def test_the_demonstration_shows_what_it_says(demo: Demo, cluster: LocalCluster, work: Workload) -> None:
+def test_the_demonstration_shows_what_it_says(demo: Demo, cluster: LocalCluster, work: DemoWorkload) -> None:
     lines = list(demo.run(LocalStage(cluster), work))
     assert lines
     assert not work.pods(), "a demonstration leaves no pods behind"

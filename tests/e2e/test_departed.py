@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fractile.agent.departed import REASON
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.stage import CARD
-from fractile.cluster.workload import Manifest, Workload
+from fractile.agent.audit.departed import REASON
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import CARD
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 from tests.e2e.test_limits import meanwhile, tenant
 from tests.e2e.test_usage import asked
 
@@ -22,11 +22,11 @@ HALF = CARD * 3 // 4
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-departed")
+    found = DemoWorkload(cluster.kubectl, "e2e-departed")
     found.create_namespace()
     found.delete()
     yield found
@@ -56,7 +56,7 @@ def processes(cluster: LocalCluster, pod: str) -> int:
     return sum(c.processes for c in asked(cluster, AT).containers if c.pod == pod)
 
 
-def test_what_its_processes_hold_is_given_on_when_they_have_ended(cluster: LocalCluster, work: Workload) -> None:
+def test_what_its_processes_hold_is_given_on_when_they_have_ended(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([tenant("other", CARD, at=AT), stubborn("old", HALF)])
     work.wait_running("other", "old", seconds=90)
     with meanwhile(work, cluster, "old", "fill", str(2 * GRACE)):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
 
 AT = "n2"
 HCA = "e2e.hca"
@@ -41,7 +41,7 @@ class Devices:
         text = self._cluster.kubectl("get", "extendedresource", name, "--ignore-not-found", "-o", "json")
         return json.loads(text)["status"] if text.strip() else {}
 
-    def shows(self, work: Workload, what: str, done: Callable[[dict[str, Any]], bool]) -> None:
+    def shows(self, work: DemoWorkload, what: str, done: Callable[[dict[str, Any]], bool]) -> None:
         work.wait_until(30, what, lambda: done(self.status()))
 
 
@@ -56,9 +56,9 @@ def devices(cluster: LocalCluster) -> Generator[Devices]:
 
 
 @pytest.fixture
-def work(cluster: LocalCluster, devices: Devices) -> Generator[Workload]:
+def work(cluster: LocalCluster, devices: Devices) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, a class of adapters and one of parts of cards."""
-    found = Workload(cluster.kubectl, "e2e-devices")
+    found = DemoWorkload(cluster.kubectl, "e2e-devices")
     found.create_namespace()
     found.delete()
     rate = {"matchExpressions": [{"key": "rate", "operator": "Ge", "values": ["200Gb/s"]}]}
@@ -92,7 +92,7 @@ def asking(name: str, **classes: int) -> Manifest:
 
 
 def test_an_adapter_of_a_file_is_used_beside_a_part_of_a_card_and_its_object_says_by_whom(
-    cluster: LocalCluster, work: Workload, devices: Devices
+    cluster: LocalCluster, work: DemoWorkload, devices: Devices
 ) -> None:
     devices.are(ADAPTER)
     devices.shows(work, "the adapter", lambda s: s.get("phase") == "Available")
@@ -130,7 +130,7 @@ def test_an_adapter_of_a_file_is_used_beside_a_part_of_a_card_and_its_object_say
 
 
 def test_a_device_becomes_sick_and_well_and_goes_as_the_file_says(
-    cluster: LocalCluster, work: Workload, devices: Devices
+    cluster: LocalCluster, work: DemoWorkload, devices: Devices
 ) -> None:
     devices.are(ADAPTER)
     devices.shows(work, "the adapter", lambda s: s.get("phase") == "Available")
@@ -154,7 +154,7 @@ def test_a_device_becomes_sick_and_well_and_goes_as_the_file_says(
     devices.shows(work, "its end", lambda s: not s)
 
 
-def test_three_pods_share_a_card_by_a_class_with_an_amount_of_memory(cluster: LocalCluster, work: Workload) -> None:
+def test_three_pods_share_a_card_by_a_class_with_an_amount_of_memory(cluster: LocalCluster, work: DemoWorkload) -> None:
     names = ("a", "b", "c")
     work.apply([asking(name, slice=1) for name in names])
     pods = work.wait_running(*names)

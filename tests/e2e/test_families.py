@@ -6,23 +6,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
 from fractile.dialects.tencent import ASSIGNED, CORE, INDEX, MEMORY, NODE
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
 from fractile.model.placement import Slice
-from fractile.wire import vcuda
-from fractile.wire.devices import count_by_card
+from fractile.wire.foreign import vcuda
+from fractile.wire.fractile.device_ids import count_by_card
 from tests.e2e.test_limits import slice_of as slice_of_pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-families")
+    found = DemoWorkload(cluster.kubectl, "e2e-families")
     found.create_namespace()
     found.delete()
     yield found
@@ -34,7 +34,7 @@ def slice_of(pod: w.Manifest) -> Slice:
     return part
 
 
-def test_a_manifest_of_gpu_manager_runs_unchanged(cluster: LocalCluster, work: Workload) -> None:
+def test_a_manifest_of_gpu_manager_runs_unchanged(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply(list(yaml.safe_load_all((EXAMPLES / "7-gpu-manager.yaml").read_text())))
     pods = work.wait_running("half", "third", "card")
     parts = {name: slice_of(pod) for name, pod in pods.items()}
@@ -58,7 +58,7 @@ def test_a_manifest_of_gpu_manager_runs_unchanged(cluster: LocalCluster, work: W
 
 
 def test_an_image_made_for_gpu_manager_finds_its_files_and_they_follow_the_container(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([w.pod("old", shares(30, 16), nodes=["n1"]), w.pod("whole", shares(100, 0), nodes=["n2"])])
     pods = work.wait_running("old", "whole")
@@ -105,7 +105,7 @@ def target(link: Path) -> str:
         return ""
 
 
-def test_families_share_a_card_until_its_cores_are_promised(work: Workload) -> None:
+def test_families_share_a_card_until_its_cores_are_promised(work: DemoWorkload) -> None:
     only = ["n3"]
     work.apply([w.pod(f"all-{i}", shares(60, 8), shares(40, 8, "more"), nodes=only) for i in range(2)])
     placed = work.wait_running("all-0", "all-1")
@@ -118,7 +118,7 @@ def test_families_share_a_card_until_its_cores_are_promised(work: Workload) -> N
     assert w.node_of(work.wait_running("memory")["memory"]) == "n3"
 
 
-def test_a_share_that_makes_no_sense_is_refused_with_a_sentence(work: Workload) -> None:
+def test_a_share_that_makes_no_sense_is_refused_with_a_sentence(work: DemoWorkload) -> None:
     work.apply([w.pod("odd", shares(150, 8), labels={"fractile.dev/webhook": "ignore"})])
     assert "150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense" in work.wait_refused("odd")
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fractile.agent import fence
-from fractile.cluster import objects
-from fractile.cluster import workload as w
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.agent.limits import fence
+from fractile.lab.cluster import objects
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 from tests import mount_places
 
 SENTENCE = "nothing may be mounted there"
@@ -18,9 +18,9 @@ POLICY = "mounts.fractile.dev"
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-fence")
+    found = DemoWorkload(cluster.kubectl, "e2e-fence")
     found.create_namespace()
     found.delete()
     yield found
@@ -44,7 +44,7 @@ def binding() -> dict[str, Any]:
     return found
 
 
-def taken(work: Workload, *pods: Manifest) -> bool:
+def taken(work: DemoWorkload, *pods: Manifest) -> bool:
     """False: the API server refused them, with the policy's sentence."""
     try:
         work.apply(pods)
@@ -56,11 +56,11 @@ def taken(work: Workload, *pods: Manifest) -> bool:
 
 
 @pytest.mark.parametrize("path", [*mount_places.OURS, "/proc/self/root/etc/ld.so.preload"])
-def test_the_api_server_refuses_a_mount_over_the_library_or_its_limits(work: Workload, path: str) -> None:
+def test_the_api_server_refuses_a_mount_over_the_library_or_its_limits(work: DemoWorkload, path: str) -> None:
     assert not taken(work, mounting("refused", path))
 
 
-def test_the_agent_starts_no_container_with_such_a_mount(cluster: LocalCluster, work: Workload) -> None:
+def test_the_agent_starts_no_container_with_such_a_mount(cluster: LocalCluster, work: DemoWorkload) -> None:
     """As before Kubernetes 1.30, or of a pod that is older than the policy."""
     pods = {
         f"at-{i}": mounting(f"at-{i}", path)

@@ -8,10 +8,10 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.queued import ANNOTATION, GATE, NOMINATED
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.kubernetes.queued import ANNOTATION, GATE, NOMINATED
 
 CARD = 16_276
 FEW = 4000
@@ -28,9 +28,9 @@ def gating(cluster: LocalCluster) -> Generator[LocalCluster]:
 
 
 @pytest.fixture
-def work(gating: LocalCluster) -> Generator[Workload]:
+def work(gating: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and whose pods ask to be placed over all nodes."""
-    found = Workload(gating.kubectl, "e2e-global")
+    found = DemoWorkload(gating.kubectl, "e2e-global")
     found.create_namespace()
     gating.kubectl("annotate", "--overwrite", "namespace", found.namespace, f"{ANNOTATION}=true")
     found.delete()
@@ -56,7 +56,7 @@ def nominated(made: Manifest) -> str:
     return w.annotations(made).get(NOMINATED, "")
 
 
-def where_nominated(work: Workload, names: Sequence[str]) -> bool:
+def where_nominated(work: DemoWorkload, names: Sequence[str]) -> bool:
     """Whether they run on the node that was chosen for them."""
     found = work.wait_running(*names)
     return all(nominated(found[name]) == w.node_of(found[name]) for name in names)
@@ -67,7 +67,7 @@ def said(cluster: LocalCluster, text: str) -> int:
 
 
 def test_the_webhook_holds_pods_back_and_they_are_bound_where_they_were_nominated(
-    gating: LocalCluster, work: Workload
+    gating: LocalCluster, work: DemoWorkload
 ) -> None:
     names = [f"p{i}" for i in range(6)]
     work.wait_until(20, "gates", lambda: _gates_are_set(gating, work))
@@ -80,14 +80,14 @@ def test_the_webhook_holds_pods_back_and_they_are_bound_where_they_were_nominate
     }
 
 
-def _gates_are_set(cluster: LocalCluster, work: Workload) -> bool:
+def _gates_are_set(cluster: LocalCluster, work: DemoWorkload) -> bool:
     """The API server says what it would store."""
     body = json.dumps(asking("trial"))
     options = ("--dry-run=server", "-o", "json", "-f", "-")
     return gates(json.loads(cluster.kubectl("-n", work.namespace, "create", *options, stdin=body))) == [GATE]
 
 
-def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: LocalCluster, work: Workload) -> None:
+def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: LocalCluster, work: DemoWorkload) -> None:
     gating.kill("control-plane")
     try:
         work.apply([asking(name, gate=True) for name in ("a", "b")])
@@ -101,7 +101,7 @@ def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: Lo
     assert all(nominated(one) in ("", w.node_of(one)) for one in found.values())
 
 
-def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, work: Workload) -> None:
+def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, work: DemoWorkload) -> None:
     gating.kill("kube-scheduler", signal.SIGSTOP)
     try:
         for name in ("a", "b"):  # the webhook does not see them
@@ -115,7 +115,7 @@ def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, w
     assert where_nominated(work, ["a", "b"])
 
 
-def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluster, work: Workload) -> None:
+def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluster, work: DemoWorkload) -> None:
     """Fractile does not know ports of nodes: it fills one node before the next."""
     work.apply([asking("first", port=18_123)])
     work.wait_until(30, "a node", lambda: bool(w.node_of(work.pods()["first"])))
@@ -129,7 +129,7 @@ def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluste
     assert said(gating, "nomination missed") == missed + 1
 
 
-def test_a_pod_without_room_says_so_and_runs_when_there_is(gating: LocalCluster, work: Workload) -> None:
+def test_a_pod_without_room_says_so_and_runs_when_there_is(gating: LocalCluster, work: DemoWorkload) -> None:
     work.apply([asking(f"p{i}", CARD) for i in range(7)])
     work.wait_running(*(f"p{i}" for i in range(7)))
     work.apply([asking("late", CARD)])

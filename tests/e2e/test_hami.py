@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
 from fractile.dialects import nvidia
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
 from fractile.model.placement import Slice
-from fractile.wire.devices import count_by_card
+from fractile.wire.fractile.device_ids import count_by_card
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CARD = 16276  # MiB
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-hami")
+    found = DemoWorkload(cluster.kubectl, "e2e-hami")
     found.create_namespace()
     found.delete()
     yield found
@@ -37,7 +37,7 @@ def slices(pod: w.Manifest) -> tuple[Slice, ...]:
     return found
 
 
-def test_the_manifests_of_hami_run_unchanged(cluster: LocalCluster, work: Workload) -> None:
+def test_the_manifests_of_hami_run_unchanged(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply(manifests("8-hami.yaml"))
     pods = work.wait_running("small", "half", "two", "card")
     given = {name: slices(pod) for name, pod in pods.items()}
@@ -66,7 +66,7 @@ def test_the_manifests_of_hami_run_unchanged(cluster: LocalCluster, work: Worklo
     )
 
 
-def test_a_pod_of_each_family_runs_on_one_card(work: Workload) -> None:
+def test_a_pod_of_each_family_runs_on_one_card(work: DemoWorkload) -> None:
     names: list[str] = []
     for manifest in manifests("9-families.yaml"):
         manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n3"}
@@ -84,12 +84,12 @@ def test_a_pod_of_each_family_runs_on_one_card(work: Workload) -> None:
     assert {work.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in names} == {parts["nvidia"].card}
 
 
-def test_without_the_webhook_an_amount_without_a_card_is_refused_with_what_to_write(work: Workload) -> None:
+def test_without_the_webhook_an_amount_without_a_card_is_refused_with_what_to_write(work: DemoWorkload) -> None:
     work.apply([w.pod("forgot", part({nvidia.MEMORY: 1000}), labels={"fractile.dev/webhook": "ignore"})])
     assert "asks for nvidia.com/gpumem without nvidia.com/gpu; write nvidia.com/gpu: 1" in work.wait_refused("forgot")
 
 
-def test_a_card_serves_as_many_containers_as_it_has_slots(work: Workload) -> None:
+def test_a_card_serves_as_many_containers_as_it_has_slots(work: DemoWorkload) -> None:
     small = {nvidia.GPU: 1, nvidia.MEMORY: 100}
     names = [f"p{i}" for i in range(2)]
     work.apply([w.pod(name, *(part(small, f"c{i}") for i in range(nvidia.SLOTS)), nodes=["n3"]) for name in names])

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import node
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
 from fractile.dialects import aliyun
-from fractile.wire.extended_resource import HEALTHY
+from fractile.lab.cluster import node
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.wire.fractile.extended_resource import HEALTHY
 from tests.e2e.test_path import card_of, inspect
 
 AT = "n1"
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, on nodes whose agents read simgpu's NVML, with well cards."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("simgpu is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-health")
+    found = DemoWorkload(cluster.kubectl, "e2e-health")
     found.create_namespace()
     found.delete()
     try:
@@ -47,7 +47,7 @@ def status(cluster: LocalCluster) -> dict[str, dict[str, Any]]:
     return {o["spec"]["deviceID"]: o["status"] for o in found["items"]}
 
 
-def event(work: Workload, pod: str, reason: str) -> str:
+def event(work: DemoWorkload, pod: str, reason: str) -> str:
     """What the pod is told, when it is."""
     found: list[str] = []
 
@@ -68,7 +68,9 @@ def allocatable(cluster: LocalCluster) -> int:
     return int(found["status"]["allocatable"][aliyun.COUNT])
 
 
-def test_a_card_that_falls_off_the_bus_is_taken_out_alone_and_comes_back(cluster: LocalCluster, work: Workload) -> None:
+def test_a_card_that_falls_off_the_bus_is_taken_out_alone_and_comes_back(
+    cluster: LocalCluster, work: DemoWorkload
+) -> None:
     cards = allocatable(cluster)
     work.apply([w.pod("on", w.container(memory=4069), nodes=[AT])])
     pod = work.wait_running("on")["on"]
@@ -94,7 +96,7 @@ def test_a_card_that_falls_off_the_bus_is_taken_out_alone_and_comes_back(cluster
     work.wait_running("again")
 
 
-def test_an_error_of_a_program_is_an_event_on_its_pod_and_no_more(cluster: LocalCluster, work: Workload) -> None:
+def test_an_error_of_a_program_is_an_event_on_its_pod_and_no_more(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([w.pod("faulty", w.container(memory=4069), nodes=[AT])])
     card = card_of(work.wait_running("faulty")["faulty"])
     hurt(cluster, "xid", card, "31")
@@ -102,7 +104,7 @@ def test_an_error_of_a_program_is_an_event_on_its_pod_and_no_more(cluster: Local
     assert status(cluster)[card]["phase"] in HEALTHY
 
 
-def test_an_uncorrected_error_holds_over_a_restart_of_the_agent(cluster: LocalCluster, work: Workload) -> None:
+def test_an_uncorrected_error_holds_over_a_restart_of_the_agent(cluster: LocalCluster, work: DemoWorkload) -> None:
     card = next(iter(status(cluster)))
     hurt(cluster, "ecc", card, "uncorrected")
     work.wait_until(20, "the status", lambda: status(cluster)[card].get("phase") == "Unhealthy")

@@ -13,13 +13,14 @@ import msgspec
 import pytest
 import yaml
 
-from fractile.cluster import images, mounts, nodeimages
-from fractile.cluster import workload as w
-from fractile.cluster.controlplane import fractile_program
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.programs import Programs
-from fractile.cluster.workload import Workload
-from fractile.wire import static_pod
+from fractile.lab.cluster import nodeimages
+from fractile.lab.cluster.controlplane import fractile_program
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.machine import images, mounts
+from fractile.lab.machine.programs import Programs
+from fractile.wire.foreign import static_pod
 from tests.e2e.conftest import not_on_chart
 from tests.main.process import free_port
 from tests.wire.golden_files import golden
@@ -37,7 +38,7 @@ class ControlPlaneNode(msgspec.Struct, frozen=True):
     """``root``: its file system, as far as install-scheduler looks at it."""
 
     cluster: LocalCluster
-    work: Workload
+    work: DemoWorkload
     root: Path
 
     @property
@@ -64,7 +65,7 @@ def node(cluster: LocalCluster, tmp_path: Path) -> Generator[ControlPlaneNode]:
     cluster.up()
     place, state = cluster.place, cluster.state
     there = state.nodes[0]
-    work = Workload(cluster.kubectl, "e2e-install-scheduler")
+    work = DemoWorkload(cluster.kubectl, "e2e-install-scheduler")
     work.create_namespace()
     # 1. The node's file system as kubeadm leaves it.
     root = tmp_path / "node"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.errors import SetupError
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
 from fractile.model.units import PodUID
-from fractile.wire.kubelet_checkpoint import FILE_NAME
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
 from tests.contract.kubelet_recorder import Containers
 from tests.contract.kubelet_scenario import SCENARIOS, Scenario
 

@@ -17,12 +17,12 @@ import httpx2
 import msgspec
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.chart import NAMESPACE
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.lab.cluster.chart import NAMESPACE
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 from fractile.main.leading import DEFAULT_LEASE, PAUSE_AT
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.e2e.conftest import CHART, not_on_chart
 from tests.main.process import Running, control_plane
 from tests.main.test_leading import alive, is_ready, stopped
@@ -32,17 +32,17 @@ ALMOST_A_CARD = 16_000
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-leading")
+    found = DemoWorkload(cluster.kubectl, "e2e-leading")
     found.create_namespace()
     found.delete()
     yield found
     found.delete(wait=120)
 
 
-def waiting(work: Workload, name: str) -> Pod:
+def waiting(work: DemoWorkload, name: str) -> Pod:
     made = w.pod(name, w.container(memory=ALMOST_A_CARD))
     made["spec"]["schedulerName"] = "nobody"
     work.apply([made])
@@ -62,7 +62,7 @@ def card_of(made: Manifest) -> str:
 
 @not_on_chart("its replicas are pods, and kube-scheduler asks them: see below")
 async def test_a_paused_leader_is_followed_and_what_it_sends_late_is_refused_by_the_api_server(
-    cluster: LocalCluster, work: Workload, tmp_path: Path
+    cluster: LocalCluster, work: DemoWorkload, tmp_path: Path
 ) -> None:
     kubeconfig = cluster.place.config / "control-plane.kubeconfig"
     option = f"--lease={DEFAULT_LEASE}"
@@ -139,7 +139,7 @@ def until_another_holds(cluster: LocalCluster, before: str, what: str, *, most: 
 
 @pytest.mark.skipif(not CHART, reason="replicas are pods with the chart only: FRACTILE_TEST_CHART=1")
 def test_a_replica_that_is_a_pod_takes_over_from_one_that_is_paused_and_from_one_that_goes(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([w.pod("before", w.container(memory=ALMOST_A_CARD), nodes=[NODE])])
     work.wait_running("before")

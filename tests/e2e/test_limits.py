@@ -18,15 +18,16 @@ from typing import Any
 
 import pytest
 
-from fractile.agent import library
-from fractile.cluster import images, native, node
-from fractile.cluster import workload as w
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.agent.limits import library
 from fractile.dialects import tencent
+from fractile.lab.cluster import node
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.lab.machine import images, native
 from fractile.region import directory, live
 from fractile.region.page import FLAG_OFF
-from fractile.wire import isolation
+from fractile.wire.fractile import isolation
 from tests.e2e.conftest import not_on_chart
 from tests.e2e.test_path import card_of, inspect, registrations, wait_event
 
@@ -40,12 +41,12 @@ BUSY = 0.4
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, on nodes that have the library."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-limits")
+    found = DemoWorkload(cluster.kubectl, "e2e-limits")
     found.create_namespace()
     found.delete()
     yield found
@@ -68,13 +69,13 @@ def sharer(name: str, percent: int) -> Manifest:
     return pod
 
 
-def probe(work: Workload, cluster: LocalCluster, pod: str, *args: str) -> Any:
+def probe(work: DemoWorkload, cluster: LocalCluster, pod: str, *args: str) -> Any:
     """What the program in the container says."""
     return json.loads(cluster.kubectl("-n", work.namespace, "exec", pod, "--", "probe", *args))
 
 
 @contextmanager
-def meanwhile(work: Workload, cluster: LocalCluster, pod: str, *args: str) -> Generator[list[Any]]:
+def meanwhile(work: DemoWorkload, cluster: LocalCluster, pod: str, *args: str) -> Generator[list[Any]]:
     """The program runs during the block; what it said is in the list afterwards."""
     said: list[Any] = []
 
@@ -116,7 +117,7 @@ def gpu_time(cluster: LocalCluster, at: str) -> dict[str, int]:
     return found
 
 
-def in_books(work: Workload, cluster: LocalCluster, pod: str) -> str:
+def in_books(work: DemoWorkload, cluster: LocalCluster, pod: str) -> str:
     """The name that simgpu has for the pod's container."""
     said = cluster.kubectl("-n", work.namespace, "exec", pod, "--", "readlink", "/proc/self/ns/pid")
     return f"pidns-{said.strip().removeprefix('pid:[').removesuffix(']')}"
@@ -164,7 +165,7 @@ def renew_agent(cluster: LocalCluster, at: str) -> None:
 # ---- memory ----
 
 
-def test_a_program_sees_its_quota_and_gets_out_of_memory_beyond_it(cluster: LocalCluster, work: Workload) -> None:
+def test_a_program_sees_its_quota_and_gets_out_of_memory_beyond_it(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([tenant("quota", 1024)])
     work.wait_running("quota")
     quota = 1024 * MIB
@@ -180,7 +181,7 @@ def test_a_program_sees_its_quota_and_gets_out_of_memory_beyond_it(cluster: Loca
     assert probe(work, cluster, "quota", "fill") == {"taken": quota - CONTEXT * MIB, "refusal": OUT_OF_MEMORY}
 
 
-def test_two_containers_of_a_card_cannot_take_each_others_memory(cluster: LocalCluster, work: Workload) -> None:
+def test_two_containers_of_a_card_cannot_take_each_others_memory(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([tenant("small", 4069), tenant("large", 12_207)])
     pods = work.wait_running("small", "large")
     assert card_of(pods["small"]) == card_of(pods["large"])
@@ -191,7 +192,7 @@ def test_two_containers_of_a_card_cannot_take_each_others_memory(cluster: LocalC
         assert large == [{"taken": (12_207 - CONTEXT) // 2 * 2 * MIB, "refusal": OUT_OF_MEMORY}]
 
 
-def test_the_amount_of_memory_alone_is_enough_for_the_quota(cluster: LocalCluster, work: Workload) -> None:
+def test_the_amount_of_memory_alone_is_enough_for_the_quota(cluster: LocalCluster, work: DemoWorkload) -> None:
     """As in the gpushare design: nothing but gpu-mem is asked for, and the environment says how much that is. The
     environment itself grants nothing: a user can write it."""
     lying = tenant("lying", 512)
@@ -204,7 +205,7 @@ def test_the_amount_of_memory_alone_is_enough_for_the_quota(cluster: LocalCluste
         assert probe(work, cluster, name, "info")["total"] == 512 * MIB
 
 
-def test_a_container_cannot_undo_the_library_by_its_environment(cluster: LocalCluster, work: Workload) -> None:
+def test_a_container_cannot_undo_the_library_by_its_environment(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([tenant("free", 512)])
     work.wait_running("free")
     script = "LD_PRELOAD= LD_LIBRARY_PATH=/nowhere FRACTILE_DIR=/tmp probe info; (echo >/etc/ld.so.preload); echo $?"
@@ -218,7 +219,7 @@ def test_a_container_cannot_undo_the_library_by_its_environment(cluster: LocalCl
 
 
 def test_two_containers_at_70_and_30_percent_get_their_shares_of_twenty_seconds(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([sharer("seventy", 70), sharer("thirty", 30)])
     pods = work.wait_running("seventy", "thirty")
@@ -234,7 +235,7 @@ def test_two_containers_at_70_and_30_percent_get_their_shares_of_twenty_seconds(
     pytest.fail(f"{shares} percent instead of 70 and 30, or the card was idle, three times")
 
 
-def spent_in_twenty_seconds(work: Workload, cluster: LocalCluster, names: list[str]) -> list[int]:
+def spent_in_twenty_seconds(work: DemoWorkload, cluster: LocalCluster, names: list[str]) -> list[int]:
     """Nanoseconds of the card that each of both has had."""
     with meanwhile(work, cluster, "seventy", "spin", "28"), meanwhile(work, cluster, "thirty", "spin", "28"):
         wait(30, "both to compute", lambda: all(gpu_time(cluster, "n1").get(name) for name in names))
@@ -248,7 +249,7 @@ def spent_in_twenty_seconds(work: Workload, cluster: LocalCluster, names: list[s
 
 
 def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     off = {"fractile.dev/isolation": "off"}
     work.apply([tenant("wishes", 512, annotations=off)])
@@ -275,7 +276,7 @@ def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
     assert probe(work, cluster, "wishes", "info")["total"] == 512 * MIB
 
 
-def test_the_node_label_of_the_gpushare_design_switches_a_node_off(cluster: LocalCluster, work: Workload) -> None:
+def test_the_node_label_of_the_gpushare_design_switches_a_node_off(cluster: LocalCluster, work: DemoWorkload) -> None:
     cluster.kubectl("label", "node", "n2", "cgpu.disable.isolation=true", "--overwrite")
     try:
         renew_agent(cluster, "n2")  # reads labels every half minute; a new one at once
@@ -294,7 +295,7 @@ def test_the_node_label_of_the_gpushare_design_switches_a_node_off(cluster: Loca
 
 
 def test_when_the_arbiter_is_killed_containers_compute_on_and_it_comes_back(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([sharer("steady", 50), sharer("beside", 50)])
     work.wait_running("steady", "beside")
@@ -314,7 +315,7 @@ def test_when_the_arbiter_is_killed_containers_compute_on_and_it_comes_back(
 
 
 def together(
-    work: Workload, cluster: LocalCluster, seconds: int, event: Callable[[], None] = lambda: None
+    work: DemoWorkload, cluster: LocalCluster, seconds: int, event: Callable[[], None] = lambda: None
 ) -> list[float]:
     """The parts of the card's time that two pods get that compute as much as they can."""
     with (
@@ -326,7 +327,7 @@ def together(
 
 
 def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_on(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([tenant("steady", 4000)])
     work.wait_running("steady")
@@ -345,7 +346,7 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
 
 @not_on_chart("the library is part of the image, which test_chart.py upgrades")
 def test_an_upgrade_of_the_library_leaves_running_containers_theirs_and_gives_new_ones_the_new(
-    cluster: LocalCluster, work: Workload, tmp_path: Path
+    cluster: LocalCluster, work: DemoWorkload, tmp_path: Path
 ) -> None:
     work.apply([tenant("before", 1024)])
     work.wait_running("before")
@@ -378,5 +379,5 @@ def test_an_upgrade_of_the_library_leaves_running_containers_theirs_and_gives_ne
     assert old <= {p.name for p in versions.iterdir()}
 
 
-def mounted_library(cluster: LocalCluster, work: Workload, pod: str) -> str:
+def mounted_library(cluster: LocalCluster, work: DemoWorkload, pod: str) -> str:
     return cluster.kubectl("-n", work.namespace, "exec", pod, "--", "md5sum", library.INSIDE)

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import demos
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.stage import LocalStage
-from fractile.cluster.workload import Manifest, Workload
 from fractile.dialects import aliyun
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import LocalStage
+from fractile.lab.demos import demos
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 from fractile.region import page, shared
-from fractile.wire import placement
+from fractile.wire.fractile import placement
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-path")
+    found = DemoWorkload(cluster.kubectl, "e2e-path")
     found.create_namespace()
     found.delete()
     yield found
@@ -48,14 +48,14 @@ def log_of(cluster: LocalCluster) -> str:
     return cluster.log("control-plane").read_text()
 
 
-def test_a_pod_that_asks_for_no_gpu_never_reaches_the_extender(cluster: LocalCluster, work: Workload) -> None:
+def test_a_pod_that_asks_for_no_gpu_never_reaches_the_extender(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([w.pod("plain", w.container())])
     pod = work.wait_running("plain")["plain"]
     assert placement.ANNOTATION not in w.annotations(pod)
     assert f"{work.namespace}/plain" not in log_of(cluster)
 
 
-def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: Workload) -> None:
+def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: DemoWorkload) -> None:
     both = w.container(memory=100)
     both["resources"]["limits"]["nvidia.com/gpu"] = "1"
     unseen = {"fractile.dev/webhook": "ignore"}  # by the webhook, which says so when the pod is created
@@ -68,7 +68,7 @@ def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: Workloa
     assert "container main asks for both aliyun.com/gpu-mem and aliyun.com/gpu-count" in reason
 
 
-def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: Workload) -> None:
+def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: DemoWorkload) -> None:
     work.apply([w.pod("huge", w.container(memory=20_000))])
     reason = work.wait_refused("huge")
     assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in reason
@@ -76,7 +76,7 @@ def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: Wor
 
 
 def test_containers_of_a_pod_use_several_cards_when_no_single_one_has_room(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     two = [w.container(name, memory=10_000) for name in ("a", "b")]
     work.apply([w.pod("two", *two, nodes=["n3"])])
@@ -92,7 +92,7 @@ def test_containers_of_a_pod_use_several_cards_when_no_single_one_has_room(
 
 @pytest.mark.parametrize("user", [0, 1000])
 def test_a_container_reads_its_limits_and_may_write_nothing_but_its_region(
-    cluster: LocalCluster, work: Workload, user: int
+    cluster: LocalCluster, work: DemoWorkload, user: int
 ) -> None:
     container = w.container(memory=4069) | {"securityContext": {"runAsUser": user}}
     work.apply([w.pod("mounts", container, nodes=["n1"])])
@@ -108,12 +108,14 @@ def test_a_container_reads_its_limits_and_may_write_nothing_but_its_region(
     tried = ["/etc/fractile/limits", "/etc/fractile/ids", "/etc/fractile/new", "/etc/fractile/shared/region"]
     written = inside("".join(f"(: >>{path}) 2>/dev/null && echo {path}\n" for path in tried) + "true").split()
     assert written == ["/etc/fractile/shared/region"]
-    assert int(inside("stat -c %s /etc/fractile/shared/region")) == shared.Shape(1).size
+    assert int(inside("stat -c %s /etc/fractile/shared/region")) == shared.RegionShape(1).size
     header = bytes.fromhex(inside("od -An -v -tx1 -N 128 /etc/fractile/shared/region"))
-    assert header == shared.header(shared.Shape(1), seen.generation)
+    assert header == shared.header(shared.RegionShape(1), seen.generation)
 
 
-def test_a_container_that_starts_again_finds_the_same_page_and_region(cluster: LocalCluster, work: Workload) -> None:
+def test_a_container_that_starts_again_finds_the_same_page_and_region(
+    cluster: LocalCluster, work: DemoWorkload
+) -> None:
     work.apply([w.pod("again", w.container(memory=4069), nodes=["n1"])])
     work.wait_running("again")
     look = ("-n", work.namespace, "exec", "again", "--", "sh", "-c")
@@ -130,7 +132,7 @@ def test_a_container_that_starts_again_finds_the_same_page_and_region(cluster: L
 
 
 def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([w.pod("held", w.container(memory=5000), nodes=["n2"])])
     card = card_of(work.wait_running("held")["held"])
@@ -145,7 +147,7 @@ def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
     assert sum(held.values()) == 5000
 
 
-def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalCluster, work: Workload) -> None:
+def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalCluster, work: DemoWorkload) -> None:
     bypass = w.pod("bypass", w.container(memory=500))
     bypass["spec"]["schedulerName"] = "nobody"
     work.apply([bypass])
@@ -163,7 +165,9 @@ def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalClust
     assert sum(c["allocatedMiB"] for c in inspect(cluster, "n2")["nodes"][0]["cards"]) == 0
 
 
-def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(cluster: LocalCluster, work: Workload) -> None:
+def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(
+    cluster: LocalCluster, work: DemoWorkload
+) -> None:
     work.apply([w.pod("before", w.container(memory=3000), nodes=["n1"])])
     before = work.wait_running("before")["before"]
     cluster.kill("n1/agent", signal.SIGTERM)
@@ -177,7 +181,7 @@ def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(cluster: L
     demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"before": before, "after": after})
 
 
-def test_an_agent_that_is_killed_comes_back_and_serves_new_pods(cluster: LocalCluster, work: Workload) -> None:
+def test_an_agent_that_is_killed_comes_back_and_serves_new_pods(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([w.pod("before", w.container(memory=3000), nodes=["n1"])])
     before = work.wait_running("before")["before"]
     earlier = registrations(cluster, "n1")
@@ -190,7 +194,7 @@ def test_an_agent_that_is_killed_comes_back_and_serves_new_pods(cluster: LocalCl
 
 
 def test_pods_created_while_the_control_plane_is_down_run_when_it_is_back(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     cluster.kill("control-plane")
     work.apply([w.pod("patient", w.container(memory=1000))])
@@ -199,7 +203,7 @@ def test_pods_created_while_the_control_plane_is_down_run_when_it_is_back(
     work.wait_running("patient", seconds=60)
 
 
-def test_a_deployment_is_packed_node_by_node(work: Workload) -> None:
+def test_a_deployment_is_packed_node_by_node(work: DemoWorkload) -> None:
     template = w.pod("x", w.container(memory=4069), nodes=["n1", "n2", "n3"], labels={"app": "packed"})
     template["metadata"].pop("name")
     for key in ("apiVersion", "kind"):
@@ -232,10 +236,10 @@ def registrations(cluster: LocalCluster, node: str) -> int:
     return cluster.log(f"{node}/agent").read_text().count("registered resource=aliyun.com/gpu-mem socket")
 
 
-def wait_event(work: Workload, name: str, reason: str) -> None:
+def wait_event(work: DemoWorkload, name: str, reason: str) -> None:
     work.wait_until(40, f"event {reason} of {name}", lambda: any(e["reason"] == reason for e in work.events(name)))
 
 
-def wait_count(work: Workload, count: int) -> Sequence[str]:
+def wait_count(work: DemoWorkload, count: int) -> Sequence[str]:
     work.wait_until(30, f"{count} pods", lambda: len(work.pods()) == count)
     return list(work.pods())

@@ -6,20 +6,20 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.plan import Plan, Reason, decode
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.output.plan import Plan, Reason, decode
 from tests.main.process import PROGRAM
 
 PAIR = ("n1", "n2")  # two cards each
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-plan")
+    found = DemoWorkload(cluster.kubectl, "e2e-plan")
     found.create_namespace()
     found.delete()
     yield found
@@ -42,7 +42,7 @@ def budget(app: str) -> Manifest:
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
 
 
-def scattered(work: Workload) -> None:
+def scattered(work: DemoWorkload) -> None:
     """One of two cards in use on each of two nodes, by pods that may run on either; others held the rest meanwhile."""
     work.apply([w.pod("all-of-n2", w.container(count=2), nodes=["n2"])])
     work.wait_running("all-of-n2")
@@ -54,7 +54,7 @@ def scattered(work: Workload) -> None:
     work.delete("n1")
 
 
-def test_why_pods_wait_and_what_would_help(cluster: LocalCluster, work: Workload) -> None:
+def test_why_pods_wait_and_what_would_help(cluster: LocalCluster, work: DemoWorkload) -> None:
     scattered(work)
     work.apply(
         [

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import from_options
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Manifest, Workload
 from fractile.extender.policies import ANNOTATION
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 from fractile.model.units import MemoryUnit
 from tests.e2e.conftest import CHART, NAME
 
@@ -39,15 +39,15 @@ def eights(_alone: None) -> Generator[LocalCluster]:
     found.down()
     try:
         spec = from_options(CLUSTER, nodes=2, cards="8x Tesla-V100 16276MiB", unit=MemoryUnit.GiB)
-        found.up(Wish(spec=spec, chart=CHART))
+        found.up(UpOptions(spec=spec, chart=CHART))
         yield found
     finally:
         found.down()
 
 
 @pytest.fixture
-def work(eights: LocalCluster) -> Generator[Workload]:
-    found = Workload(eights.kubectl, "e2e-policies")
+def work(eights: LocalCluster) -> Generator[DemoWorkload]:
+    found = DemoWorkload(eights.kubectl, "e2e-policies")
     found.create_namespace()
     found.delete()
     yield found
@@ -74,7 +74,7 @@ def replicas(count: int, scheduler: str, policy: str) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "replicas"}, "spec": spec}
 
 
-def clear(eights: LocalCluster, work: Workload) -> None:
+def clear(eights: LocalCluster, work: DemoWorkload) -> None:
     """Delete all pods, and wait until the ledger knows that they are gone: its watch may be behind kubectl's look."""
     held = [p["metadata"]["uid"] for p in work.pods().values() if p["spec"].get("nodeName")]
     every = ("--all", "--cascade=foreground", "--timeout=60s")  # else a ReplicaSet makes new ones meanwhile
@@ -84,13 +84,13 @@ def clear(eights: LocalCluster, work: Workload) -> None:
     work.wait_until(60, "free cards", lambda: all(f"released uid={uid}" in log.read_text() for uid in held))
 
 
-def by_node(work: Workload) -> list[int]:
+def by_node(work: DemoWorkload) -> list[int]:
     """How many pods each node has, the fullest first."""
     nodes = Counter(node for p in work.pods().values() if (node := p["spec"].get("nodeName", "")))
     return sorted(nodes.values(), reverse=True)
 
 
-def ten(eights: LocalCluster, work: Workload, scheduler: str, policy: str) -> list[int]:
+def ten(eights: LocalCluster, work: DemoWorkload, scheduler: str, policy: str) -> list[int]:
     work.apply([replicas(10, scheduler, policy)])
     try:
         work.wait_until(60, "ten bound pods", lambda: sum(by_node(work)) == 10)
@@ -101,16 +101,16 @@ def ten(eights: LocalCluster, work: Workload, scheduler: str, policy: str) -> li
 
 @pytest.mark.parametrize(("scheduler", "policy"), PACKING)
 def test_ten_replicas_fill_a_node_before_the_next(
-    eights: LocalCluster, work: Workload, scheduler: str, policy: str
+    eights: LocalCluster, work: DemoWorkload, scheduler: str, policy: str
 ) -> None:
     assert ten(eights, work, scheduler, policy) == [8, 2]
 
 
-def test_by_itself_kube_scheduler_spreads_them(eights: LocalCluster, work: Workload) -> None:
+def test_by_itself_kube_scheduler_spreads_them(eights: LocalCluster, work: DemoWorkload) -> None:
     assert ten(eights, work, *SPREADING) == [5, 5]
 
 
-def bound_cards(work: Workload, sizes: Sequence[int], scheduler: str, policy: str) -> str:
+def bound_cards(work: DemoWorkload, sizes: Sequence[int], scheduler: str, policy: str) -> str:
     """How services of these sizes that come one after the other end up: on each node, fullest first, and waiting."""
     for n, size in enumerate(sizes):
         name = f"s{n}-{size}"
@@ -129,7 +129,7 @@ def _decided(pod: dict[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName")) or conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
 
 
-def test_services_of_all_sizes_find_room_where_spreading_leaves_none(eights: LocalCluster, work: Workload) -> None:
+def test_services_of_all_sizes_find_room_where_spreading_leaves_none(eights: LocalCluster, work: DemoWorkload) -> None:
     """1 + 1 + 2 + 4 cards on one node leave the other to the service of 8, in any order."""
     for seed in (1, 2):
         sizes = [1, 1, 2, 4]
@@ -140,7 +140,7 @@ def test_services_of_all_sizes_find_room_where_spreading_leaves_none(eights: Loc
         clear(eights, work)
 
 
-def test_a_namespace_names_the_policy_of_its_pods(eights: LocalCluster, work: Workload) -> None:
+def test_a_namespace_names_the_policy_of_its_pods(eights: LocalCluster, work: DemoWorkload) -> None:
     eights.kubectl("annotate", "namespace", work.namespace, f"{ANNOTATION}=spread", "--overwrite")
     try:
         body = [w.pod(f"p{n}", w.container(count=1)) for n in range(2)]

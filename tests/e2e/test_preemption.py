@@ -5,19 +5,19 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 
 CARD = 16_276
 CLASSES = {"e2e-low": 10, "e2e-high": 1000}
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and two priorities."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-preemption")
+    found = DemoWorkload(cluster.kubectl, "e2e-preemption")
     found.create_namespace()
     found.delete()
     found.apply(
@@ -47,7 +47,7 @@ def card_of(made: Manifest) -> str:
 
 
 def test_a_pod_of_high_priority_evicts_the_fewest_of_the_card_that_it_gets(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     """By sums two of the four must go, and kube-scheduler spares the older ones as long as the sum is kept: it would
     evict ``p2`` and ``p4``, of different cards, after which the pod would still not fit."""
@@ -72,7 +72,7 @@ def test_a_pod_of_high_priority_evicts_the_fewest_of_the_card_that_it_gets(
     assert f"preempt pod='{work.namespace}/high' asked=1 helps=1 victims=2" in log
 
 
-def test_a_pod_that_eviction_cannot_help_evicts_nobody(work: Workload) -> None:
+def test_a_pod_that_eviction_cannot_help_evicts_nobody(work: DemoWorkload) -> None:
     for name, priority in (("one", "e2e-high"), ("two", "e2e-high"), ("small", "e2e-low")):
         work.apply([pod(name, 9000 if priority == "e2e-high" else 7000, priority)])
         work.wait_running(name)

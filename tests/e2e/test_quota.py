@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT, KEY
 
 EXAMPLE = """{"A": {"pool": ["public"], "quota": {"M40": 2, "P100": 3}},
  "B": {"pool": ["wx"],     "quota": {"M40": 8, "P100": 2}}}"""
@@ -59,9 +59,9 @@ def label(cluster: LocalCluster, *, remove: bool = False) -> None:
 
 
 @contextmanager
-def namespaces(cluster: LocalCluster, *names: str) -> Generator[list[Workload]]:
+def namespaces(cluster: LocalCluster, *names: str) -> Generator[list[DemoWorkload]]:
     """Empty namespaces, gone afterwards."""
-    made = [Workload(cluster.kubectl, name) for name in names]
+    made = [DemoWorkload(cluster.kubectl, name) for name in names]
     try:
         for each in made:
             each.create_namespace()
@@ -107,11 +107,11 @@ def part(name: str, memory: int, *nodes: str) -> Manifest:
     return w.pod(name, w.container(memory=memory), nodes=nodes)
 
 
-def bound(work: Workload) -> list[str]:
+def bound(work: DemoWorkload) -> list[str]:
     return sorted(name for name, pod in work.pods().items() if w.node_of(pod))
 
 
-def said_of(work: Workload, name: str, words: str) -> Callable[[], bool]:
+def said_of(work: DemoWorkload, name: str, words: str) -> Callable[[], bool]:
     return lambda: any(words in e["message"] for e in work.events(name))
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import demos, mounts
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.stage import LocalStage
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.kubelet_checkpoint import FILE_NAME
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import LocalStage
+from fractile.lab.demos import demos
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.lab.machine import mounts
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
 from tests.e2e.conftest import not_on_chart
 
 NODE = "n1"
@@ -26,22 +27,22 @@ SIZE = 3000
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-recovery")
+    found = DemoWorkload(cluster.kubectl, "e2e-recovery")
     found.create_namespace()
     found.delete()
     yield found
     found.delete(wait=120)
 
 
-def start(work: Workload, *names: str) -> dict[str, Manifest]:
+def start(work: DemoWorkload, *names: str) -> dict[str, Manifest]:
     work.apply([w.pod(name, w.container(memory=SIZE), nodes=[NODE]) for name in names])
     return dict(work.wait_running(*names, seconds=90))
 
 
-def restarts(work: Workload, name: str) -> int:
+def restarts(work: DemoWorkload, name: str) -> int:
     return work.pods()[name]["status"]["containerStatuses"][0]["restartCount"]
 
 
@@ -62,7 +63,7 @@ def _agent(cluster: LocalCluster) -> list[str]:
 
 @not_on_chart("a second agent would need a pod of its own, as an upgrade makes it: test_chart.py")
 def test_a_new_agent_that_starts_beside_the_old_one_waits_and_takes_over_when_that_ends(
-    cluster: LocalCluster, work: Workload, tmp_path: Path
+    cluster: LocalCluster, work: DemoWorkload, tmp_path: Path
 ) -> None:
     start(work, "before")
     earlier = registrations(cluster)
@@ -116,7 +117,7 @@ def gone(folder: Path) -> bool:
 
 
 def test_a_kubelet_without_its_record_leaves_running_containers_and_double_books_nothing(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     start(work, "before")
     earlier = registrations(cluster)
@@ -136,7 +137,7 @@ def test_a_kubelet_without_its_record_leaves_running_containers_and_double_books
 
 
 def test_an_agent_without_its_journal_leaves_running_containers_and_serves_new_ones(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     start(work, "before")
     folder = slices(cluster)

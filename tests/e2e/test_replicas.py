@@ -7,13 +7,13 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import replicas
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Workload
-from fractile.wire import debug_state
-from fractile.wire.debug_state import AgentState, ControlPlaneState
+from fractile.lab.cluster import replicas
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.wire.output import debug_state
+from fractile.wire.output.debug_state import AgentState, ControlPlaneState
 from tests.e2e.conftest import not_on_chart
 
 pytestmark = pytest.mark.e2e
@@ -25,15 +25,15 @@ PROGRAM = "from fractile.main.cli import main; main()"
 def several(cluster: LocalCluster) -> Generator[LocalCluster]:
     """The cluster with two, and with one again."""
     try:
-        cluster.up(Wish(replicas=2))
+        cluster.up(UpOptions(replicas=2))
         yield cluster
     finally:
-        cluster.up(Wish(replicas=1))
+        cluster.up(UpOptions(replicas=1))
 
 
 @pytest.fixture
-def work(several: LocalCluster) -> Generator[Workload]:
-    found = Workload(several.kubectl, "e2e-replicas")
+def work(several: LocalCluster) -> Generator[DemoWorkload]:
+    found = DemoWorkload(several.kubectl, "e2e-replicas")
     found.create_namespace()
     found.delete()
     yield found
@@ -42,7 +42,7 @@ def work(several: LocalCluster) -> Generator[Workload]:
 
 @not_on_chart("its replicas are pods: test_leading.py")
 def test_pods_are_placed_by_whoever_leads_and_by_the_next_one_when_it_is_told_to_end(
-    several: LocalCluster, work: Workload
+    several: LocalCluster, work: DemoWorkload
 ) -> None:
     assert {*replicas.names(several.state)} == {"control-plane-1", "control-plane-2", "replica-proxy"}
     first = believed(several)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import mounts
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Workload
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.machine import mounts
 from tests.e2e.test_limits import probe, renew_agent, tenant
 
 AT = "n1"
@@ -21,11 +21,11 @@ chmod 4755 {REGION} && {REGION} 2>&1 | grep -o 'Permission denied'
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-shared-files")
+    found = DemoWorkload(cluster.kubectl, "e2e-shared-files")
     found.create_namespace()
     found.delete()
     yield found
@@ -46,7 +46,7 @@ def cluster_mounts(pin: Path) -> list[str]:
     return [line.split()[4] for line in said.stdout.splitlines()]
 
 
-def sh(cluster: LocalCluster, work: Workload, pod: str, script: str) -> str:
+def sh(cluster: LocalCluster, work: DemoWorkload, pod: str, script: str) -> str:
     try:
         return cluster.kubectl("-n", work.namespace, "exec", pod, "--", "sh", "-c", f"{script}\ntrue")
     except KubectlFailed as e:
@@ -54,7 +54,7 @@ def sh(cluster: LocalCluster, work: Workload, pod: str, script: str) -> str:
 
 
 def test_it_cannot_grow_runs_nothing_outlives_the_agent_and_goes_with_its_pod(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     before = len(mounted(cluster))
     work.apply([tenant("one", 1024, at=AT)])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.chart import NAMESPACE
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Workload
+from fractile.lab.cluster.chart import NAMESPACE
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
 from tests.e2e.conftest import CHART
 from tests.e2e.test_path import log_of
 
@@ -20,23 +20,23 @@ QUARTERS = "version: 1\nmodels:\n  Tesla-V100: {maxSlices: 2, fractions: [1/4]}\
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and no rules afterwards."""
-    found = Workload(cluster.kubectl, "e2e-sharing")
+    found = DemoWorkload(cluster.kubectl, "e2e-sharing")
     cluster.up()
     found.create_namespace()
     found.delete()
     try:
         yield found
     finally:
-        cluster.up(Wish(sharing=NO_RULES))
+        cluster.up(UpOptions(sharing=NO_RULES))
         found.delete(wait=120)
 
 
-def rule(cluster: LocalCluster, work: Workload, text: str) -> None:
+def rule(cluster: LocalCluster, work: DemoWorkload, text: str) -> None:
     """As `fractile up --sharing FILE` does; nothing is restarted."""
     before, seen = cluster.process("control-plane"), log_of(cluster).count("sharing rules read")
-    cluster.up(Wish(sharing=text))
+    cluster.up(UpOptions(sharing=text))
     if CHART:
         look(cluster)
     work.wait_until(SEEN, "the rules to be read", lambda: log_of(cluster).count("sharing rules read") > seen)
@@ -54,7 +54,7 @@ def look(cluster: LocalCluster) -> None:
 
 @pytest.mark.timeout(600 if CHART else 300)
 def test_rules_that_up_is_given_hold_on_a_running_cluster_until_it_is_given_others(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     rule(cluster, work, QUARTERS)
     work.apply([w.pod("odd", w.container(memory=5000), nodes=["n3"])])

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fractile.agent import audit, restore
-from fractile.cluster import mounts
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Workload
+from fractile.agent.audit import audit
+from fractile.agent.limits import restore
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.machine import mounts
 from tests.e2e.conftest import not_on_chart
 from tests.e2e.test_limits import meanwhile, probe, sharer, slice_of, tenant
 from tests.e2e.test_usage import asked
@@ -28,12 +29,12 @@ pytestmark = not_on_chart("the agent's folder is removed below its mount: kubele
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, on nodes that have the library."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-state-lost")
+    found = DemoWorkload(cluster.kubectl, "e2e-state-lost")
     found.create_namespace()
     found.delete()
     yield found
@@ -52,7 +53,7 @@ def remove_on_the_node(cluster: LocalCluster) -> str:
     return done.stderr
 
 
-def events(cluster: LocalCluster, work: Workload, reason: str) -> list[tuple[str, str]]:
+def events(cluster: LocalCluster, work: DemoWorkload, reason: str) -> list[tuple[str, str]]:
     """How often each pod that is there now was told so, and its name."""
     shown = '{range .items[*]}{.involvedObject.uid} {.count} {.involvedObject.name}{"\\n"}{end}'
     selector = f"--field-selector=reason={reason}"
@@ -61,7 +62,7 @@ def events(cluster: LocalCluster, work: Workload, reason: str) -> list[tuple[str
     return sorted((count, pod) for uid, count, pod in map(str.split, said.splitlines()) if uid in here)
 
 
-def until_serving(cluster: LocalCluster, work: Workload, earlier: int) -> None:
+def until_serving(cluster: LocalCluster, work: DemoWorkload, earlier: int) -> None:
     log = cluster.log(f"{AT}/agent")
     registered = "registered resource=aliyun.com/gpu-mem socket"
     work.wait_until(40, "the agent to have begun again", lambda: log.read_text().count(registered) > earlier)
@@ -72,7 +73,7 @@ def registrations(cluster: LocalCluster) -> int:
 
 
 def test_directories_that_rm_leaves_behind_are_filled_again_and_limits_hold(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([sharer("thirty", 30)])
     work.wait_running("thirty")
@@ -95,7 +96,7 @@ def test_directories_that_rm_leaves_behind_are_filled_again_and_limits_hold(
 
 @pytest.mark.parametrize("agent_runs", [True, False], ids=["while the agent runs", "while there is none"])
 def test_where_directories_are_gone_the_pod_is_told_once_and_nothing_is_given_twice(
-    cluster: LocalCluster, work: Workload, agent_runs: bool
+    cluster: LocalCluster, work: DemoWorkload, agent_runs: bool
 ) -> None:
     work.apply([tenant("other", 16_000, at=AT)])
     work.wait_running("other")

@@ -6,12 +6,12 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.agent.audit import EVICTED
-from fractile.agent.overdue import KILLED
-from fractile.agent.runtime import REASON
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.objects import ALLOWED
+from fractile.agent.audit.audit import EVICTED
+from fractile.agent.audit.overdue import KILLED
+from fractile.agent.node.runtime import REASON
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.wire.kubernetes.objects import ALLOWED
 from tests.e2e.test_limits import meanwhile, renew_agent, wait
 from tests.e2e.test_usage import AT, events, get, of_pod, stowaway, until
 
@@ -20,12 +20,12 @@ TIME = 40  # from the eviction on
 
 
 @pytest.fixture
-def namespaces(cluster: LocalCluster) -> Generator[tuple[Workload, Workload]]:
+def namespaces(cluster: LocalCluster) -> Generator[tuple[DemoWorkload, DemoWorkload]]:
     """One of tenants, and one that an administrator has labelled."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-strangers"), Workload(cluster.kubectl, "e2e-operators")
+    found = DemoWorkload(cluster.kubectl, "e2e-strangers"), DemoWorkload(cluster.kubectl, "e2e-operators")
     for one in found:
         one.create_namespace()
         one.delete()
@@ -56,7 +56,7 @@ def stranger(cluster: LocalCluster, name: str) -> Manifest:
 
 
 def test_a_tenants_pod_is_evicted_and_an_operators_stays(
-    cluster: LocalCluster, namespaces: tuple[Workload, Workload]
+    cluster: LocalCluster, namespaces: tuple[DemoWorkload, DemoWorkload]
 ) -> None:
     tenants, operators = namespaces
     tenants.apply([stranger(cluster, "miner")])
@@ -74,7 +74,7 @@ def test_a_tenants_pod_is_evicted_and_an_operators_stays(
 
 
 def test_what_the_tenants_own_grace_period_keeps_running_after_the_eviction_is_ended(
-    cluster: LocalCluster, namespaces: tuple[Workload, Workload]
+    cluster: LocalCluster, namespaces: tuple[DemoWorkload, DemoWorkload]
 ) -> None:
     """The tenant deletes the pod before the agent does, and kubelet keeps to the first grace period."""
     tenants, _ = namespaces

@@ -6,23 +6,23 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import images
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.machine import images
 from tests.e2e.test_limits import probe
 from tests.main.process import PROGRAM
 
-JOINED = ["1", "3"]  # of n4, by NVLink (fractile.cluster.stage); all others over PCIe
+JOINED = ["1", "3"]  # of n4, by NVLink (fractile.lab.cluster.stage); all others over PCIe
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, on nodes whose cards have links."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("simgpu is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-topology")
+    found = DemoWorkload(cluster.kubectl, "e2e-topology")
     found.create_namespace()
     found.delete()
     yield found
@@ -30,7 +30,7 @@ def work(cluster: LocalCluster) -> Generator[Workload]:
 
 
 def test_a_pod_of_two_cards_gets_those_that_are_linked_and_sees_that_they_are(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     rows = cluster.kubectl(
         *("get", "extendedresources", "-l", "fractile.dev/node=n4", "--sort-by=.spec.index"),

@@ -11,15 +11,16 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from fractile.agent.audit import EVICTED, REASON
-from fractile.agent.library import SIMULATED_HOST
-from fractile.cluster import images, node
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.agent.audit.audit import EVICTED, REASON
+from fractile.agent.limits.library import SIMULATED_HOST
+from fractile.lab.cluster import node
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
+from fractile.lab.machine import images
 from fractile.metrics.exposition import OPENMETRICS
-from fractile.wire import node_usage
-from fractile.wire.node_usage import NodeUsage, Outside
+from fractile.wire.output import node_usage
+from fractile.wire.output.node_usage import NodeUsage, Outside
 from tests.e2e.test_limits import OUT_OF_MEMORY, books, in_books, meanwhile, renew_agent, tenant
 from tests.e2e.test_path import card_of, wait_event
 from tests.metrics.parsers import parsed
@@ -31,12 +32,12 @@ FOUND = 5.0  # seconds until use outside the ledger is known: 2 are promised, of
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, on nodes that have the library."""
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-usage")
+    found = DemoWorkload(cluster.kubectl, "e2e-usage")
     found.create_namespace()
     found.delete()
     yield found
@@ -79,7 +80,7 @@ def of_pod(usage: NodeUsage, pod: str) -> list[Outside]:
     return [o for o in usage.outside if o.pod == pod]
 
 
-def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: LocalCluster, work: Workload) -> None:
+def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([tenant("honest", 1024)])
     pods = work.wait_running("honest")
     with meanwhile(work, cluster, "honest", "fill", "15"):
@@ -112,7 +113,7 @@ def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: Loca
 
 
 def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     work.apply([around("sly", 1024)])
     work.wait_running("sly")
@@ -126,7 +127,7 @@ def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
 
 
 def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_no_other(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
     cluster.start(f"{AT}/agent", "--outside-ledger=evict-all", "--outside-ledger-grace=1")
@@ -158,7 +159,7 @@ def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_
 
 
 def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_default_of_a_release(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     """Neither a right nor a policy stands in its way: the link is made by an init container, in the pod's volume."""
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
@@ -176,7 +177,7 @@ def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_d
 
 
 def test_a_pod_whose_program_brings_a_loader_that_knows_no_library_is_evicted_by_the_default_of_a_release(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     """It takes no right at all: the container sees the library, and the program does not load it."""
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
@@ -232,14 +233,14 @@ def in_driver(cluster: LocalCluster, container: str) -> float:
     return time.monotonic()
 
 
-def events(cluster: LocalCluster, work: Workload, pod: Manifest) -> dict[str, str]:
+def events(cluster: LocalCluster, work: DemoWorkload, pod: Manifest) -> dict[str, str]:
     """What was told about the pod, which may be gone, by reason."""
     selector = f"--field-selector=involvedObject.uid={pod['metadata']['uid']}"
     found = json.loads(cluster.kubectl("-n", work.namespace, "get", "events", selector, "-o", "json"))
     return {e["reason"]: e["message"] for e in found["items"]}
 
 
-def test_a_pod_that_was_given_no_card_and_uses_one_is_found(cluster: LocalCluster, work: Workload) -> None:
+def test_a_pod_that_was_given_no_card_and_uses_one_is_found(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([stowaway(cluster)])
     work.wait_running("stowaway")
     with meanwhile(work, cluster, "stowaway", "fill", "10"):

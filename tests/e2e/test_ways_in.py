@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Workload
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos.workload import DemoWorkload
 from tests.e2e.test_limits import MIB, probe, tenant
 
 AT = "n1"
@@ -35,11 +35,11 @@ int main(void) {
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     cluster.up()
     if not cluster.state.native:
         pytest.skip("the library is not built here: it needs gcc and make")
-    found = Workload(cluster.kubectl, "e2e-ways-in")
+    found = DemoWorkload(cluster.kubectl, "e2e-ways-in")
     found.create_namespace()
     found.delete()
     work_pods = [tenant("quota", QUOTA, at=AT)]
@@ -49,7 +49,7 @@ def work(cluster: LocalCluster) -> Generator[Workload]:
     found.delete(wait=120)
 
 
-def inside(cluster: LocalCluster, work: Workload, script: str) -> str:
+def inside(cluster: LocalCluster, work: DemoWorkload, script: str) -> str:
     return cluster.kubectl("-n", work.namespace, "exec", "quota", "--", "sh", "-c", script)
 
 
@@ -58,7 +58,7 @@ def total(text: str) -> int:
     return int(line.split('"total":')[1].split(",")[0].split("}")[0])
 
 
-def test_a_session_by_exec_is_held_to_the_quota(cluster: LocalCluster, work: Workload) -> None:
+def test_a_session_by_exec_is_held_to_the_quota(cluster: LocalCluster, work: DemoWorkload) -> None:
     assert probe(work, cluster, "quota", "info")["total"] == QUOTA * MIB
 
 
@@ -76,17 +76,19 @@ def test_a_session_by_exec_is_held_to_the_quota(cluster: LocalCluster, work: Wor
         pytest.param("unset LD_PRELOAD; LD_PRELOAD= /bin/probe info", id="with LD_PRELOAD emptied"),
     ],
 )
-def test_a_program_is_held_to_the_quota(cluster: LocalCluster, work: Workload, way: str) -> None:
+def test_a_program_is_held_to_the_quota(cluster: LocalCluster, work: DemoWorkload, way: str) -> None:
     assert total(inside(cluster, work, way)) == QUOTA * MIB
 
 
-def test_a_static_program_gets_no_driver_from_the_loader(cluster: LocalCluster, work: Workload) -> None:
+def test_a_static_program_gets_no_driver_from_the_loader(cluster: LocalCluster, work: DemoWorkload) -> None:
     """busybox is static: nothing is preloaded into it, and it has no loader that could bring it the driver."""
     with pytest.raises(KubectlFailed):
         inside(cluster, work, "grep -q libfractile /proc/self/maps")
 
 
-def test_a_program_of_musl_gets_no_driver_and_no_library(cluster: LocalCluster, work: Workload, tmp_path: Path) -> None:
+def test_a_program_of_musl_gets_no_driver_and_no_library(
+    cluster: LocalCluster, work: DemoWorkload, tmp_path: Path
+) -> None:
     """Its loader does not read ld.so.preload, and the driver needs functions that only glibc has."""
     loader, program = built_with_musl(tmp_path)
     for path, name in ((loader, LOADER), (program, "/tmp/musl")):
@@ -97,7 +99,7 @@ def test_a_program_of_musl_gets_no_driver_and_no_library(cluster: LocalCluster, 
     assert "/libcuda.so.1" in said["why"]  # it was found, and could not be loaded
 
 
-def put(cluster: LocalCluster, work: Workload, path: Path, name: str) -> None:
+def put(cluster: LocalCluster, work: DemoWorkload, path: Path, name: str) -> None:
     """A program of the test into the container."""
     argv = ("-n", work.namespace, "exec", "-i", "quota", "--", "sh", "-c", f"base64 -d > {name} && chmod +x {name}")
     cluster.kubectl(*argv, stdin=base64.b64encode(path.read_bytes()).decode())

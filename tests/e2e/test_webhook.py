@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import KubectlFailed, LocalCluster
-from fractile.cluster.workload import Manifest, Workload
+from fractile.lab.cluster.local import KubectlFailed, LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload, Manifest
 
 V100 = "class.fractile.dev/nvidia.tesla.v100"
 GPU = "fractile.dev/gpu"
@@ -23,10 +23,10 @@ CLASSES: list[Manifest] = [
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after, and a class."""
     cluster.up()
-    found = Workload(cluster.kubectl, "e2e-webhook")
+    found = DemoWorkload(cluster.kubectl, "e2e-webhook")
     found.create_namespace()
     found.delete()
     found.apply(CLASSES)
@@ -42,19 +42,19 @@ def asking(limits: Manifest) -> Manifest:
     return made
 
 
-def limits_of(work: Workload, name: str) -> Manifest:
+def limits_of(work: DemoWorkload, name: str) -> Manifest:
     limits: Manifest = work.pods()[name]["spec"]["containers"][0]["resources"]["limits"]
     return limits
 
 
-def refusal(work: Workload, pod: Manifest) -> str:
+def refusal(work: DemoWorkload, pod: Manifest) -> str:
     """Why the API server does not take the pod."""
     with pytest.raises(KubectlFailed) as failed:
         work.apply([pod])
     return str(failed.value)
 
 
-def known(work: Workload) -> None:
+def known(work: DemoWorkload) -> None:
     """Wait until the webhook knows the class, which it learns from a watch."""
 
     def translated() -> bool:
@@ -69,7 +69,7 @@ def known(work: Workload) -> None:
 
 
 def test_a_class_is_asked_for_by_its_bare_name_in_pods_deployments_and_quotas(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     known(work)
     work.apply([w.pod("bare", asking({"nvidia.tesla.v100": "1"}))])
@@ -100,7 +100,7 @@ def test_a_class_is_asked_for_by_its_bare_name_in_pods_deployments_and_quotas(
     assert "exceeded quota: q" in refusal(work, w.pod("third", asking({"nvidia.tesla.v100": "1"})))
 
 
-def test_memory_alone_means_one_card_and_nonsense_is_refused_with_a_sentence(work: Workload) -> None:
+def test_memory_alone_means_one_card_and_nonsense_is_refused_with_a_sentence(work: DemoWorkload) -> None:
     work.apply([w.pod("hami", asking({"nvidia.com/gpumem": "1000"}))])
     assert limits_of(work, "hami")["nvidia.com/gpu"] == "1"
     work.wait_running("hami")
@@ -117,7 +117,7 @@ def test_memory_alone_means_one_card_and_nonsense_is_refused_with_a_sentence(wor
 
 
 def test_while_the_webhook_is_dead_nobody_waits_and_only_pods_by_class_are_refused(
-    cluster: LocalCluster, work: Workload
+    cluster: LocalCluster, work: DemoWorkload
 ) -> None:
     cluster.kill("control-plane")
     try:

@@ -6,20 +6,20 @@ from collections.abc import Generator
 
 import pytest
 
-from fractile.cluster import workload as w
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.workload import Workload
-from fractile.wire.why import Why, decode
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.demos import workload as w
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.wire.output.why import Why, decode
 from tests.main.process import PROGRAM
 
 NAMESPACE = "e2e-why"
 
 
 @pytest.fixture
-def work(cluster: LocalCluster) -> Generator[Workload]:
+def work(cluster: LocalCluster) -> Generator[DemoWorkload]:
     """A namespace that is empty before and after."""
     cluster.up()
-    found = Workload(cluster.kubectl, NAMESPACE)
+    found = DemoWorkload(cluster.kubectl, NAMESPACE)
     found.create_namespace()
     found.delete()
     yield found
@@ -31,7 +31,7 @@ def why(cluster: LocalCluster, pod: str) -> Why:
     return decode(subprocess.run([*argv, "-o", "json"], capture_output=True, text=True, timeout=60, check=True).stdout)
 
 
-def test_a_pod_that_waits_and_a_pod_that_runs_are_explained(cluster: LocalCluster, work: Workload) -> None:
+def test_a_pod_that_waits_and_a_pod_that_runs_are_explained(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([w.pod("large", w.container(memory=20_000)), w.pod("runs", w.container(memory=1024))])
     work.wait_running("runs")
     work.wait_refused("large")

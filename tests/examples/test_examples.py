@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from fractile.admission.mutate import mutate_pod
-from fractile.cluster import images
 from fractile.dialects.table import parse_pod
+from fractile.lab.machine import images
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
@@ -20,9 +20,9 @@ from fractile.model.placement import Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName, PodUID
-from fractile.policy.plan import plan
-from fractile.wire import resource_class
-from fractile.wire.objects import Pod
+from fractile.policy.cards.plan import plan
+from fractile.wire.fractile import resource_class
+from fractile.wire.kubernetes.objects import Pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IMAGES = {images.BUSYBOX, images.CUDA}

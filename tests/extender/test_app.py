@@ -12,11 +12,11 @@ import pytest
 from fractile.extender import app as module
 from fractile.extender.app import application
 from fractile.model.units import PodUID
-from fractile.wire.extender import FilterResult
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.extender import FilterResult
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import CARD_MEMORY, cards, container, in_use, pod
-from tests.control.plane import Plane, plane
 from tests.fakes.apiserver import Fault
+from tests.main.plane import Plane, plane
 from tests.wire.golden_files import golden
 
 FULL = CARD_MEMORY

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from fractile.control import wakeup
-from fractile.control.doubt import EXPIRY
 from fractile.errors import ApiError, FractileError, NotLeading, Unreachable
 from fractile.kube import paths
-from fractile.ledger.ledger import State
+from fractile.ledger.ledger import EntryState
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.wire import placement
-from fractile.wire.extender import BindingArgs
-from fractile.wire.objects import Pod
+from fractile.reconcile import requeue
+from fractile.reconcile.assumed_pods import EXPIRY
+from fractile.wire.fractile import placement
+from fractile.wire.kubernetes.extender import BindingArgs
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import CARD_MEMORY, card_uuid, cards, container, in_use, on_card
-from tests.control.plane import NOW_NS, Plane, plane, until
 from tests.fakes.apiserver import Fault
+from tests.main.plane import NOW_NS, Plane, plane, until
 
 FULL = CARD_MEMORY
 BINDING = "/binding"
@@ -97,7 +97,7 @@ async def test_a_bound_pod_is_charged_as_bound(p: Plane) -> None:
     assert await bind(p, pod) is None
     entry = p.entry(pod)
     assert entry is not None
-    assert entry.state is State.BOUND
+    assert entry.state is EntryState.BOUND
     assert p.free() == [FULL - 8138, FULL]
 
 
@@ -256,7 +256,7 @@ async def test_an_answer_lost_after_the_commit_is_a_success_charged_once(p: Plan
     assert await bind(p, pod) is None
     entry = p.entry(pod)
     assert entry is not None
-    assert entry.state is State.BOUND
+    assert entry.state is EntryState.BOUND
     assert p.free() == [FULL - 8138, FULL]
     p.see()
     assert p.free() == [FULL - 8138, FULL]
@@ -280,7 +280,7 @@ async def test_a_binding_of_unknown_outcome_keeps_the_cards_and_a_repeated_call_
         await bind(p, pod)
     held = p.entry(pod)
     assert held is not None
-    assert held.state is State.ASSUMED
+    assert held.state is EntryState.ASSUMED
     assert await bind(p, pod) is None
     assert p.free() == [FULL - 8138, FULL]
     assert placement.decode(p.annotations()[placement.ANNOTATION]) == held.placement
@@ -343,7 +343,7 @@ async def test_a_namesake_that_is_bound_there_does_not_make_a_refused_bind_a_suc
 
 
 async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeup, "_GATHER", 0.01)
+    monkeypatch.setattr(requeue, "_GATHER", 0.01)
     in_use(p.ledger, "n1", FULL)
     in_use(p.ledger, "n2", FULL, FULL)
     refused = p.submit("p", container(memory=FULL))
@@ -354,7 +354,7 @@ async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypa
     p.submit("waits", container(memory=FULL))
     assert await call is not None
     async with asyncio.timeout(5):
-        await until(lambda: wakeup.ANNOTATION in p.annotations("waits"))
+        await until(lambda: requeue.ANNOTATION in p.annotations("waits"))
     task.cancel()
     await asyncio.wait([task])
 

@@ -11,17 +11,17 @@ import pytest
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.extender.bind import Binder, Narrowed
 from fractile.model.device_class import DeviceClass
-from fractile.model.quota import NamespaceQuota, Place, Quota
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Selector
 from fractile.model.units import MemoryUnit, MiB, NodeName, Percent, PodUID
-from fractile.policy.cards import fits
-from fractile.policy.effort import Effort
-from fractile.wire.objects import Container, Pod, ResourceRequirements
-from fractile.wire.resource_class import GPU_SLOT, resource_name
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.effort import Effort
+from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
+from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
 from tests.builders import CARD_MEMORY, card_uuid, cards, container, in_use, on_card, only, pod
-from tests.control.plane import NOW_NS, Plane, plane
 from tests.extender.test_bind import args, bind
+from tests.main.plane import NOW_NS, Plane, plane
 
 FULL = CARD_MEMORY
 KEPT = Refusal(Code.NO_ROOM, "the room is kept for a pod for which others are being evicted")
@@ -98,7 +98,7 @@ async def test_where_the_policy_leaves_the_choice_open_the_first_of_equal_cards_
 
 @pytest.mark.parametrize("policy", [Policy(1).narrowed, open_choice], ids=["one card", "any card"])
 async def test_a_pod_is_bound_in_the_pools_of_its_namespace_only(p: Plane, policy: Narrowed) -> None:
-    p.ledger.usage.put_place(NodeName("n1"), Place("research", ""))
+    p.ledger.usage.put_place(NodeName("n1"), NodePlace("research", ""))
     p.ledger.usage.limit(Quota({"default": NamespaceQuota(pools=("research",))}))
     binder, pod = plain(p, policy), p.submit("p")
     assert await binder.bind(args(pod, "n2")) == Refusal(

@@ -2,20 +2,20 @@
 
 import asyncio
 
-from fractile.model.quota import Limit, NamespaceQuota, Quota
+from fractile.model.quota import NamespaceQuota, Quota, QuotaLimit
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import PodUID
-from fractile.wire.extender import BindingArgs
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.extender import BindingArgs
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import container
-from tests.control.plane import Plane, plane
 from tests.fakes.apiserver import Fault
+from tests.main.plane import Plane, plane
 
 PODS = 40
 
 
 def limit(p: Plane, percent: int) -> None:
-    p.ledger.usage.limit(Quota({"default": NamespaceQuota(limits=(Limit("V100", percent),))}))
+    p.ledger.usage.limit(Quota({"default": NamespaceQuota(limits=(QuotaLimit("V100", percent),))}))
 
 
 async def bind(p: Plane, pod: Pod, node: str) -> Refusal | None:

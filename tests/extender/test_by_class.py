@@ -9,17 +9,17 @@ from fractile.extender.filter import BEST, filter_nodes
 from fractile.extender.score import rank
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest
 from fractile.model.units import MemoryUnit, MiB, Percent
-from fractile.policy.plan import plan
-from fractile.wire import extender as wire
-from fractile.wire import placement
-from fractile.wire.extender import BindingArgs, FilterResult
-from fractile.wire.objects import Container
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.policy.cards.plan import plan
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import BindingArgs, FilterResult
+from fractile.wire.kubernetes.objects import Container
 from tests.builders import (
     by_class,
     by_memory,
@@ -32,13 +32,15 @@ from tests.builders import (
     in_use,
     request,
 )
-from tests.control.plane import Plane, plane
+from tests.main.plane import Plane, plane
 
-K80 = DeviceClass("nvidia.tesla.k80", requirements=(Requirement("model", Operator.IN, ("NVIDIA Tesla K80",)),))
-HIGH = DeviceClass("nvidia.high.mem", requirements=(Requirement("memory", Operator.GT, ("10GiB",)),))
+K80 = DeviceClass("nvidia.tesla.k80", requirements=(PropertyRequirement("model", Operator.IN, ("NVIDIA Tesla K80",)),))
+HIGH = DeviceClass("nvidia.high.mem", requirements=(PropertyRequirement("memory", Operator.GT, ("10GiB",)),))
 SMALL = DeviceClass("small", memory=MiB(4096), cores=Percent(25))
 IB = DeviceClass("ib", device_type="infiniband")
-FAST = DeviceClass("fast.ib", device_type="infiniband", requirements=(Requirement("model", Operator.IN, ("CX-7",)),))
+FAST = DeviceClass(
+    "fast.ib", device_type="infiniband", requirements=(PropertyRequirement("model", Operator.IN, ("CX-7",)),)
+)
 CLASSES = (K80, HIGH, SMALL, IB, FAST)
 
 

@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from fractile.control.placing import Left
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.extender.choose import Chooser
-from fractile.model.quota import NamespaceQuota, Place, Quota
+from fractile.globalplacement.placing import Left
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, NodeName, PodUID
-from fractile.policy.score.board import Board
-from fractile.policy.score.mix import Mix
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import find
-from fractile.policy.score.view import WHOLE_GPU, Ask
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.policies.table import find
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.cluster import Cluster
-from fractile.sim.trace import NodeRow
-from fractile.wire.manifests import Taint
+from fractile.sim.snapshot.trace import NodeRow
+from fractile.wire.kubernetes.manifests import Taint
 from tests.builders import CARD_MEMORY, card, container, in_use
-from tests.control.placing_world import World, world
+from tests.globalplacement.placing_world import World, world
 
 FULL = CARD_MEMORY
 GPU_TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -147,7 +147,7 @@ async def test_a_pod_that_sums_cannot_judge_is_looked_at_card_by_card(w: World) 
 
 
 async def test_the_pools_of_a_quota_hold(w: World) -> None:
-    w.p.ledger.usage.put_place(NodeName("n2"), Place("research", ""))
+    w.p.ledger.usage.put_place(NodeName("n2"), NodePlace("research", ""))
     w.p.ledger.usage.limit(Quota({"default": NamespaceQuota(pools=("research",))}))
     w.create()
     assert chosen(w) == "n2"
@@ -176,7 +176,7 @@ async def test_nodes_and_cards_are_those_of_the_simulator_for_the_same_pods_in_t
     found = find(policy)
     assert found is not None
     simulated = Cluster(nodes, pod_slots=110)
-    board = Board(simulated.view, found, situation_of(simulated.view, Mix((), ()), leaving=True))
+    board = ScoreCache(simulated.view, found, situation_of(simulated.view, Mix((), ()), leaving=True))
     async with world((), policy=policy) as w:
         for node in nodes:
             for index in range(node.gpus):
@@ -188,7 +188,7 @@ async def test_nodes_and_cards_are_those_of_the_simulator_for_the_same_pods_in_t
             amount = rng.choice((1, 1, 2, 4)) if whole else rng.choice((1000, 2500, 5000, 9000))
             asked: dict[str, object] = {COUNT: amount} if whole else {MEMORY: amount}
             w.submit(name, container(limits=asked, requests={"cpu": f"{cpu}m"}))
-            ask = Ask(cpu, 0, amount if whole else 1, WHOLE_GPU if whole else amount * WHOLE_GPU // SIZE)
+            ask = TaskDemand(cpu, 0, amount if whole else 1, WHOLE_GPU if whole else amount * WHOLE_GPU // SIZE)
             choice = board.best(ask, 0)
             node = await w.place(name)
             assert node == ("" if choice is None else nodes[choice.row].name), number

@@ -16,19 +16,19 @@ from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
 from fractile.ledger.wishes import wish_of
 from fractile.model.placement import Placement
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.request import PodRequest, Selector
 from fractile.model.units import NodeName, PodUID
-from fractile.model.wish import CardPart, Wish
-from fractile.policy.plan import plan
-from fractile.policy.score.board import Board, Choice
-from fractile.policy.score.mix import Mix, mix_of
-from fractile.policy.score.prices import prices_of
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import POLICIES, find
-from fractile.policy.score.view import NEVER, WHOLE_GPU, Ask
-from fractile.sim.cluster import POD_SLOTS, Cluster, Held
-from fractile.sim.trace import NodeRow
-from fractile.wire.pod_totals import Capacity, Totals
+from fractile.policy.cards.plan import plan
+from fractile.policy.nodes.mix import Mix, mix_of
+from fractile.policy.nodes.policies.table import POLICIES, find
+from fractile.policy.nodes.prices import prices_of
+from fractile.policy.nodes.score_cache import Choice, ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import NEVER, WHOLE_GPU, TaskDemand
+from fractile.sim.cluster import POD_SLOTS, Cluster, TaskPlace
+from fractile.sim.snapshot.trace import NodeRow
+from fractile.wire.kubernetes.pod_totals import NodeCapacity, PodTotals
 from tests.builders import Clock, by_card, by_memory, by_slots, card, cluster, container, only, pod, request
 
 SIZE = 10_000  # MiB of a card: a thousandth is 10 MiB
@@ -44,21 +44,21 @@ class Sides:
         assert found is not None
         self.policy, self.nodes = policy, nodes
         self.cluster = Cluster(nodes)
-        self.board = Board(self.cluster.view, found, situation_of(self.cluster.view, mix, leaving=True))
+        self.board = ScoreCache(self.cluster.view, found, situation_of(self.cluster.view, mix, leaving=True))
         self.ledger = Ledger(clock)
         self.totals = NodeTotals()
         for node in nodes:
-            self.totals.put_node(NodeName(node.name), Capacity(node.cpu, node.memory, POD_SLOTS))
+            self.totals.put_node(NodeName(node.name), NodeCapacity(node.cpu, node.memory, POD_SLOTS))
             for index in range(node.gpus):
                 self.ledger.put_card(NodeName(node.name), card(node.name, index, memory=SIZE, model=node.model))
         self.engine = Engine(self.ledger, self.totals, mix)
         self.policies = NodePolicies(self.ledger, self.engine, cluster=policy)
-        self.held: dict[PodUID, tuple[Ask, Held]] = {}
+        self.held: dict[PodUID, tuple[TaskDemand, TaskPlace]] = {}
 
-    def simulated(self, ask: Ask, draw: int) -> Choice | None:
+    def simulated(self, ask: TaskDemand, draw: int) -> Choice | None:
         return self.board.best(ask, draw)
 
-    def living(self, wish: Wish, draw: int) -> Choice | None:
+    def living(self, wish: PodDemand, draw: int) -> Choice | None:
         standing = self.engine.standing(self.policy, wish, draw=draw)
         assert standing is not None
         ranking = rank_by(standing, [n.name for n in self.nodes], self.ledger)
@@ -67,7 +67,7 @@ class Sides:
         column = self.ledger.arrays.find(ranking.best)
         return Choice(column, int(standing.device[column]))
 
-    def place(self, uid: PodUID, ask: Ask, choice: Choice, asked: PodRequest) -> None:
+    def place(self, uid: PodUID, ask: TaskDemand, choice: Choice, asked: PodRequest) -> None:
         held = self.cluster.place(ask, choice)
         self.board.changed(choice.row)
         self.held[uid] = ask, held
@@ -78,7 +78,7 @@ class Sides:
         placed = plan(request(*(only(selector, c) for c in asked.containers), uid=uid), state)
         assert isinstance(placed, Placement)
         assert self.ledger.assume(uid, placed) is None
-        self.totals.put_pod(uid, NodeName(name), wish_of(asked, Totals(ask.cpu, ask.memory), self.ledger.arrays))
+        self.totals.put_pod(uid, NodeName(name), wish_of(asked, PodTotals(ask.cpu, ask.memory), self.ledger.arrays))
 
     def release(self, uid: PodUID) -> None:
         ask, held = self.held.pop(uid)
@@ -88,7 +88,7 @@ class Sides:
         self.totals.drop_pod(uid)
 
 
-def asked_for(ask: Ask) -> PodRequest:
+def asked_for(ask: TaskDemand) -> PodRequest:
     """The pod that is the same in the API: parts in MiB, and models by name."""
     part = by_memory(SIZE * ask.milli // WHOLE_GPU) if ask.shares else by_card(ask.gpus)
     return request(only(Selector(models=ask.models), part))
@@ -104,11 +104,11 @@ machines: st.SearchStrategy[list[Shape]] = st.lists(
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def asks(draw: st.DrawFn) -> TaskDemand:
     cpu, names = 1000 * draw(st.integers(0, 8)), draw(st.sampled_from([(), (), ("A",), ("B",)]))
     if draw(st.booleans()):
-        return Ask(cpu, 1024, 1, draw(st.integers(1, 999)), names)
-    return Ask(cpu, 1024, draw(st.integers(1, 4)), WHOLE_GPU, names)
+        return TaskDemand(cpu, 1024, 1, draw(st.integers(1, 999)), names)
+    return TaskDemand(cpu, 1024, draw(st.integers(1, 4)), WHOLE_GPU, names)
 
 
 @pytest.mark.parametrize("policy", EACH)
@@ -119,7 +119,7 @@ def asks(draw: st.DrawFn) -> Ask:
     coming=st.lists(st.tuples(asks(), st.booleans()), max_size=25),
 )
 def test_the_extender_chooses_what_the_simulator_chooses(
-    policy: str, shapes: list[Shape], expected: list[Ask], coming: list[tuple[Ask, bool]]
+    policy: str, shapes: list[Shape], expected: list[TaskDemand], coming: list[tuple[TaskDemand, bool]]
 ) -> None:
     nodes = [NodeRow(f"n{i}", cpu, 65_536, gpus, model) for i, (gpus, cpu, model) in enumerate(shapes)]
     there = {n.model for n in nodes}
@@ -129,7 +129,7 @@ def test_the_extender_chooses_what_the_simulator_chooses(
             continue
         known = structs.replace(ask, models=() if there == set(ask.models) else ask.models)
         asked = asked_for(known)
-        wish = wish_of(asked, Totals(known.cpu, known.memory), sides.ledger.arrays)
+        wish = wish_of(asked, PodTotals(known.cpu, known.memory), sides.ledger.arrays)
         choice = sides.simulated(known, number)
         assert sides.living(wish, number) == choice
         uid = PodUID(f"pod-{number}")
@@ -141,14 +141,14 @@ def test_the_extender_chooses_what_the_simulator_chooses(
 
 # ── what the engine makes of what is there ───────────────────────────────────────────────────────────────────────────
 
-PART = Wish(1000, 1024, parts=(CardPart(memory=SIZE // 2),))
-ONE = Wish(1000, 1024, whole=1)
+PART = PodDemand(1000, 1024, parts=(PartOfCard(memory=SIZE // 2),))
+ONE = PodDemand(1000, 1024, whole=1)
 
 
 def totals_of(*names: str, cpu: int = 8000) -> NodeTotals:
     totals = NodeTotals()
     for name in names:
-        totals.put_node(NodeName(name), Capacity(cpu, 65_536, 110))
+        totals.put_node(NodeName(name), NodeCapacity(cpu, 65_536, 110))
     return totals
 
 
@@ -156,7 +156,7 @@ def engine_of(ledger: Ledger, *names: str, cpu: int = 8000) -> Engine:
     return Engine(ledger, totals_of(*names, cpu=cpu))
 
 
-def best(engine: Engine, ledger: Ledger, wish: Wish, *names: str, **more: Any) -> str:
+def best(engine: Engine, ledger: Ledger, wish: PodDemand, *names: str, **more: Any) -> str:
     standing = engine.standing("bestfit", wish, draw=0, **more)
     assert standing is not None
     ranking = rank_by(standing, list(names), ledger)
@@ -172,7 +172,7 @@ def two() -> Ledger:
 def test_a_part_in_mib_is_another_part_of_each_size_of_card() -> None:
     ledger = cluster({"old": [card("old", 0, memory=8_000)], "new": [card("new", 0, memory=80_000, model="B")]})
     engine = engine_of(ledger, "old", "new")
-    wish = Wish(1000, 1024, parts=(CardPart(memory=10_000),))
+    wish = PodDemand(1000, 1024, parts=(PartOfCard(memory=10_000),))
     standing = engine.standing("bestfit", wish, draw=0)
     assert standing is not None
     assert best(engine, ledger, wish, "old", "new") == "new"
@@ -206,10 +206,10 @@ def test_whoever_is_on_the_way_to_a_node_counts_there(two: Ledger) -> None:
 
 def test_a_pod_with_parts_of_several_cards_is_left_to_the_ledger(two: Ledger) -> None:
     engine = engine_of(two, "small", "large")
-    wish = wish_of(request(by_slots(2, memory=100)), Totals(1000, 1024), two.arrays)
+    wish = wish_of(request(by_slots(2, memory=100)), PodTotals(1000, 1024), two.arrays)
     assert engine.standing("bestfit", wish, draw=0) is None
     assert engine.standing("nonsense", ONE, draw=0) is None
-    assert engine.standing("bestfit", Wish(1000, 1024), draw=0) is None
+    assert engine.standing("bestfit", PodDemand(1000, 1024), draw=0) is None
 
 
 def test_scores_go_from_ten_for_the_best_to_zero_for_who_has_no_room(two: Ledger) -> None:
@@ -240,7 +240,7 @@ def test_what_is_worked_out_beforehand_is_what_would_be_worked_out_then(two: Led
 def test_other_pods_are_expected_while_the_cluster_changes(two: Ledger) -> None:
     engine = engine_of(two, "small", "large")
     engine.standing("fgd-plus", PART, draw=0)
-    mix = mix_of([Ask(1000, 0, 1, 500), Ask(1000, 0, 1, 300)])
+    mix = mix_of([TaskDemand(1000, 0, 1, 500), TaskDemand(1000, 0, 1, 300)])
     prepared = engine.prepare(mix, prices_of(mix))
     prepared.warm()
     two.put_card(NodeName("third"), card("third", 0, memory=SIZE))  # after the copy was made

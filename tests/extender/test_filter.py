@@ -11,7 +11,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.wire.extender import FilterResult
+from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import (
     CARD_MEMORY,
     by_card,

@@ -4,10 +4,10 @@ from msgspec import structs
 
 from fractile.extender.filter import BEST, filter_nodes
 from fractile.ledger.ledger import Ledger
-from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner
 from fractile.model.request import ContainerRequest, PodRequest
 from fractile.model.units import NodeName, PodUID
-from fractile.wire.extender import FilterResult
+from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import by_card, by_memory, card, cluster, on_card, request
 
 M40, P100 = "Tesla M40", "Tesla P100"
@@ -19,12 +19,12 @@ def asked(*containers: ContainerRequest, namespace: str = "a") -> PodRequest:
 
 def limited(ledger: Ledger, pools: tuple[str, ...] | None = None, **limits: int) -> None:
     """The quota of namespace a; ``every`` limits all models together."""
-    of_models = tuple(Limit("*" if name == "every" else name, percent) for name, percent in limits.items())
+    of_models = tuple(QuotaLimit("*" if name == "every" else name, percent) for name, percent in limits.items())
     ledger.usage.limit(Quota({"a": NamespaceQuota(pools, of_models if limits else None)}))
 
 
 def hold(ledger: Ledger, node: str, memory: int, namespace: str = "a") -> None:
-    assert ledger.observe(PodUID(f"holder-{node}"), on_card(0, memory, node=node), Owner(namespace)) is None
+    assert ledger.observe(PodUID(f"holder-{node}"), on_card(0, memory, node=node), QuotaOwner(namespace)) is None
 
 
 def two_models() -> Ledger:
@@ -105,8 +105,8 @@ def test_a_full_node_is_refused_for_its_cards_and_not_for_the_quota() -> None:
 
 def test_nodes_of_other_pools_are_refused() -> None:
     ledger = two_models()
-    ledger.usage.put_place(NodeName("n1"), Place("public"))
-    ledger.usage.put_place(NodeName("n2"), Place("wx"))
+    ledger.usage.put_place(NodeName("n1"), NodePlace("public"))
+    ledger.usage.put_place(NodeName("n2"), NodePlace("wx"))
     limited(ledger, ("public",))
     said = "namespace a may use nodes of pool public only, and this one is in"
     assert shown(filter_nodes(asked(by_memory()), NODES, ledger)) == (
@@ -120,7 +120,7 @@ def test_of_many_nodes_only_those_in_a_pool_and_of_an_open_model_are_named() -> 
     count = 6 * BEST
     ledger = cluster({f"n{i}": [card(f"n{i}", 0, model=(M40, P100)[i % 2])] for i in range(count)})
     for i in range(0, count, 3):
-        ledger.usage.put_place(NodeName(f"n{i}"), Place("public"))
+        ledger.usage.put_place(NodeName(f"n{i}"), NodePlace("public"))
     limited(ledger, ("public",), M40=100)
     found = filter_nodes(asked(by_memory(100)), [f"n{i}" for i in range(count)], ledger)
     assert found.node_names is not None

@@ -13,8 +13,8 @@ from fractile.extender.filter import filter_nodes
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.policy.effort import CALL, SEARCH, Effort
-from fractile.policy.reasons import too_hard
+from fractile.policy.cards.effort import CALL, SEARCH, Effort
+from fractile.policy.cards.reasons import too_hard
 from tests.builders import by_memory, by_slots, card, cluster, in_use, on_card, request
 
 SIZE = 16276

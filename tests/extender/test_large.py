@@ -16,7 +16,7 @@ from fractile.extender.large import made_small
 from fractile.extender.verbs import MAX_BODY
 from fractile.model.units import MemoryUnit
 from tests.builders import in_use, pod
-from tests.control.plane import Plane, plane
+from tests.main.plane import Plane, plane
 
 LONG = 0.2  # seconds without a turn of the loop
 FULL = 16276

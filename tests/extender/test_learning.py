@@ -6,21 +6,21 @@ import time
 
 import pytest
 
-from fractile.control.seen import SeenPods
 from fractile.extender.engine import Engine
 from fractile.extender.learning import Learning
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.units import NodeName, PodUID
-from fractile.model.wish import CardPart, Wish
-from fractile.policy.score.mix import mix_of
-from fractile.policy.score.view import Ask
-from fractile.wire.pod_totals import Capacity
+from fractile.policy.nodes.mix import mix_of
+from fractile.policy.nodes.view import TaskDemand
+from fractile.watch.pod_mix import SeenPods
+from fractile.wire.kubernetes.pod_totals import NodeCapacity
 from tests.builders import Clock, card, cluster
 
 SIZE = 10_000
-THIRD = Wish(1000, 1024, parts=(CardPart(memory=SIZE // 3),))
-WHOLE = Wish(1000, 1024, whole=1)
+THIRD = PodDemand(1000, 1024, parts=(PartOfCard(memory=SIZE // 3),))
+WHOLE = PodDemand(1000, 1024, whole=1)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def ledger() -> Ledger:
 def engine(ledger: Ledger) -> Engine:
     totals = NodeTotals()
     for name in ("a", "b", "c"):
-        totals.put_node(NodeName(name), Capacity(8000, 65_536, 110))
+        totals.put_node(NodeName(name), NodeCapacity(8000, 65_536, 110))
     return Engine(ledger, totals)
 
 
@@ -41,7 +41,7 @@ def seen() -> SeenPods:
     return SeenPods(Clock())
 
 
-def put(seen: SeenPods, count: int, wish: Wish) -> None:
+def put(seen: SeenPods, count: int, wish: PodDemand) -> None:
     for n in range(count):
         seen.put(PodUID(f"{wish.whole}-{n}"), wish)
 
@@ -51,7 +51,7 @@ async def test_pods_that_came_are_expected(seen: SeenPods, engine: Engine) -> No
     assert not await learning.look()
     put(seen, 10, THIRD)
     assert await learning.look()
-    assert engine.mix == mix_of([Ask(1000, 0, 1, 334)] * 10)
+    assert engine.mix == mix_of([TaskDemand(1000, 0, 1, 334)] * 10)
     assert not await learning.look()
     put(seen, 10, WHOLE)
     assert await learning.look()
@@ -60,7 +60,7 @@ async def test_pods_that_came_are_expected(seen: SeenPods, engine: Engine) -> No
 
 async def test_the_mix_of_very_many_kinds_of_pods_is_worked_out_beside_the_loop(seen: SeenPods, engine: Engine) -> None:
     for n in range(20_000):
-        seen.put(PodUID(f"p{n}"), Wish(n, 0, parts=(CardPart(memory=1 + n % SIZE),)))
+        seen.put(PodUID(f"p{n}"), PodDemand(n, 0, parts=(PartOfCard(memory=1 + n % SIZE),)))
     learning = Learning(seen, engine)
     gc.collect()
     began = time.thread_time()
@@ -72,7 +72,7 @@ async def test_the_mix_of_very_many_kinds_of_pods_is_worked_out_beside_the_loop(
 
 
 async def test_a_pinned_mix_stays_whatever_comes(seen: SeenPods, engine: Engine) -> None:
-    pinned = mix_of([Ask(4000, 0, 2, 1000)])
+    pinned = mix_of([TaskDemand(4000, 0, 2, 1000)])
     learning = Learning(seen, engine, pinned=pinned)
     put(seen, 10, THIRD)
     assert await learning.look()

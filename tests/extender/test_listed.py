@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fractile.control.waiting import WaitingPods
 from fractile.errors import WireError
 from fractile.extender.app import Extender
 from fractile.extender.expected import Expected
@@ -14,8 +13,9 @@ from fractile.extender.listed import Listed, Lists, columns_of
 from fractile.extender.score import rank
 from fractile.ledger.ledger import Ledger
 from fractile.model.units import MemoryUnit, NodeName
-from fractile.wire import extender as wire
-from fractile.wire.extender import HostPriority
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import HostPriority
 from tests.builders import by_card, by_memory, card, cluster, container, in_use, pod, request
 
 NAMES = [f"node-{i}.a-pool-with-a-long-name.example" for i in range(600)]

@@ -15,11 +15,11 @@ from fractile.extender.app import Extender
 from fractile.extender.filter import BEST
 from fractile.extender.naming import Naming
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.wire.extender import AskedPod
-from fractile.wire.objects import Pod
-from fractile.wire.scheduler_config import OTHERS, WEIGHT, clear_lead
+from fractile.wire.kubernetes.extender import AskedPod
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.scheduler_config import OTHERS, WEIGHT, clear_lead
 from tests.builders import CARD_MEMORY, container, in_use
-from tests.control.plane import Plane, plane
+from tests.main.plane import Plane, plane
 
 STEP = 10 * WEIGHT  # of kube-scheduler's sum
 LEADS = {"default-scheduler": clear_lead()}

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fractile.control.nominations import Nominations
-from fractile.control.residents import Residents
-from fractile.control.waiting import WaitingPods
 from fractile.ledger.classes import ClassIndex
 from fractile.model.units import PodUID
-from fractile.wire.disruption import PodDisruptionBudget
-from fractile.wire.objects import Container, Pod, ResourceRequirements
+from fractile.reconcile.nominations import Nominations
+from fractile.watch.assigned_pods import AssignedPods
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes.disruption import PodDisruptionBudget
+from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
 from tests.builders import CARD_MEMORY, Clock, cards, cluster, container, pod
-from tests.control.plane import Plane, plane
 from tests.extender.test_bind import bind
+from tests.main.plane import Plane, plane
 
 FULL = CARD_MEMORY
 HALF = FULL // 2
@@ -186,7 +186,7 @@ async def test_nonsense_helps_nowhere(p: Plane, body: bytes) -> None:
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def protect(residents: Residents, app: str, allowed: int) -> None:
+def protect(residents: AssignedPods, app: str, allowed: int) -> None:
     body = {
         "metadata": {"namespace": "default", "name": app},
         "spec": {"selector": {"matchLabels": {"app": app}}},
@@ -315,7 +315,7 @@ async def test_preemption_leaves_the_room_alone_that_is_kept_for_others(p: Plane
 def test_nobody_is_remembered_for_ever() -> None:
     ledger, clock = cluster({}), Clock()
     kept = Nominations(
-        ledger=ledger, waiting=WaitingPods(), residents=Residents(ledger), classes=ClassIndex(ledger), clock=clock
+        ledger=ledger, waiting=WaitingPods(), residents=AssignedPods(ledger), classes=ClassIndex(ledger), clock=clock
     )
     for i in range(3000):
         kept.remember(PodUID(f"u{i}"), {})

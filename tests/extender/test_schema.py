@@ -23,9 +23,9 @@ from schemathesis.specs.openapi import checks
 from fractile.extender.app import application
 from fractile.extender.openapi import document
 from fractile.ledger.ledger import Ledger
-from fractile.wire.extender import BindingResult, FilterResult, HostPriority, PreemptionResult
+from fractile.wire.kubernetes.extender import BindingResult, FilterResult, HostPriority, PreemptionResult
 from tests.builders import in_use
-from tests.control.plane import plane
+from tests.main.plane import plane
 
 SLOW = [
     HealthCheck.too_slow,

@@ -16,20 +16,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fractile.cluster.hollow_devices import Panicked
-from fractile.cluster.hollow_kubelet import Fate, HollowKubelet, Started, Timing
+from fractile.lab.hollow.devices import Panicked
+from fractile.lab.hollow.kubelet import Fate, HollowKubelet, KubeletTiming, StartedContainer
 from fractile.model.units import PodUID
-from fractile.wire.kubelet_checkpoint import FILE_NAME
-from fractile.wire.objects import Pod
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
+from fractile.wire.kubernetes.objects import Pod
 
-QUICK = Timing(admission=0.4, retry_first=0.05, retry_most=0.2)
+QUICK = KubeletTiming(admission=0.4, retry_first=0.05, retry_most=0.2)
 _PATIENCE = 20.0  # seconds
 
 
 class FakeKubelet:
     """An async context manager. ``root`` must be short: unix sockets are in it."""
 
-    def __init__(self, root: Path, *, rng: random.Random, timing: Timing = QUICK) -> None:
+    def __init__(self, root: Path, *, rng: random.Random, timing: KubeletTiming = QUICK) -> None:
         self.refusals: list[str] = []  # every error that a person would see in an event
         self._changed = asyncio.Event()
         self._kubelet = HollowKubelet(root, report=self._report, rng=rng, timing=timing)
@@ -101,7 +101,7 @@ class FakeKubelet:
     def fate(self, pod: Pod) -> Fate | None:
         return self._kubelet.fate(_uid(pod))
 
-    def started(self, pod: Pod, container: str) -> Started | None:
+    def started(self, pod: Pod, container: str) -> StartedContainer | None:
         return self._kubelet.started(_uid(pod), container)
 
     def capacity(self) -> dict[str, tuple[int, int]]:

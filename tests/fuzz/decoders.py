@@ -19,8 +19,8 @@ from fractile.model.units import MemoryUnit, NodeName
 
 PACKAGES = ("fractile.wire", "fractile.region")
 MODULES = (
-    "fractile.agent.cgroup",
-    "fractile.agent.vcuda_claim",
+    "fractile.agent.node.cgroup",
+    "fractile.agent.gpumanager.claim",
     "fractile.dialects.table",
     "fractile.kube.transport",
     "fractile.model.interconnect",
@@ -34,23 +34,23 @@ NONE_OF_THEM = {
     "dialects.table.container_answer": "takes the name of a resource that the agent itself registered",
     "dialects.table.kind": "takes the name of a resource that the agent itself registered",
     "dialects.table.ids_wanted": "takes the name of a resource that the agent itself registered",
-    "wire.admission.allowed": "encodes",
-    "wire.admission.refused": "encodes",
-    "wire.extender.encode_error": "encodes",
-    "wire.extender.names_of": "takes what decode_args has checked (tests/extender)",
-    "wire.extender.listed_names": "takes what decode_listed has checked (tests/extender)",
-    "wire.isolation.encode": "encodes",
+    "wire.kubernetes.admission.allowed": "encodes",
+    "wire.kubernetes.admission.refused": "encodes",
+    "wire.kubernetes.extender.encode_error": "encodes",
+    "wire.kubernetes.extender.names_of": "takes what decode_args has checked (tests/extender)",
+    "wire.kubernetes.extender.listed_names": "takes what decode_listed has checked (tests/extender)",
+    "wire.fractile.isolation.encode": "encodes",
     "region.plain.put_aside": "renames what lies in the way; it reads nothing (tests/region)",
     "region.sums.on_card": "takes a region whose size shared and usage have checked (tests/region)",
     "region.sums.in_account": "the same",
     "region.sums.of_slot": "the same",
     "region.sums.of_the_dead": "the same",
     "model.interconnect.links": "takes words that Interconnect's own decoders have checked",
-    "wire.static_pod_lines.check": "takes a text that static_pod has read",
-    "wire.static_pod_lines.appended": "changes the text that static_pod has read",
-    "wire.static_pod_lines.removed": "changes the text that static_pod has read",
-    "wire.quota_file.encode": "encodes",
-    "wire.resource_class.resource_name": "makes a name of one of ours",
+    "wire.foreign.static_pod_lines.check": "takes a text that static_pod has read",
+    "wire.foreign.static_pod_lines.appended": "changes the text that static_pod has read",
+    "wire.foreign.static_pod_lines.removed": "changes the text that static_pod has read",
+    "wire.files.quota_file.encode": "encodes",
+    "wire.fractile.resource_class.resource_name": "makes a name of one of ours",
 }
 _ENCODERS = ("encode", "written")
 
@@ -90,7 +90,7 @@ def _found() -> Iterator[Decoder | str]:
 def _modules() -> Iterator[str]:
     for package in PACKAGES:
         found = importlib.import_module(package)
-        yield from (m.name for m in pkgutil.iter_modules(found.__path__, f"{package}."))
+        yield from (m.name for m in pkgutil.walk_packages(found.__path__, f"{package}."))
     yield from MODULES
 
 

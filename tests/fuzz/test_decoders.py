@@ -115,12 +115,12 @@ def test_an_example_is_one_that_its_decoder_takes(name: str) -> None:
 def test_the_decoders_of_what_tenants_write_are_among_them() -> None:
     names = {d.name for d in ALL}
     assert {
-        "wire.placement.decode",
-        "wire.extender.decode_args",
-        "wire.admission.decode",
-        "wire.kubelet_checkpoint.decode",
+        "wire.fractile.placement.decode",
+        "wire.kubernetes.extender.decode_args",
+        "wire.kubernetes.admission.decode",
+        "wire.foreign.kubelet_checkpoint.decode",
         "wire.quantity.whole_number",
-        "wire.quota_file.decode",
+        "wire.files.quota_file.decode",
         "region.page.decode",
         "dialects.table.parse_pod",
     } <= names
@@ -146,7 +146,7 @@ class _Sloppy:
 
 
 def test_a_decoder_that_trusts_its_input_is_found_out() -> None:
-    sloppy = Decoder("wire.placement.decode", _Sloppy.call, bytes, (WireError,))
+    sloppy = Decoder("wire.fractile.placement.decode", _Sloppy.call, bytes, (WireError,))
     with pytest.raises(Exception) as caught:  # which one depends on the input
         test_a_decoder_survives_whatever_it_is_given(sloppy)
     assert not isinstance(caught.value, WireError)

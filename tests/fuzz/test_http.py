@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.agent.usage.http import Address, HttpServer, PageRequest, Response
 from tests.fuzz.test_decoders import EXAMPLES, LONGER
 
 GOOD = b"GET /page HTTP/1.1\r\nHost: n1\r\nAccept: */*\r\n\r\n"
@@ -45,7 +45,7 @@ async def sent(port: int, data: bytes) -> bytes:
 
 
 async def conversation(heads: list[bytes]) -> None:
-    async def page(_: Request) -> Response:
+    async def page(_: PageRequest) -> Response:
         return Response(b"ok\n")
 
     server = HttpServer(Address("127.0.0.1", 0), {"/page": page})

@@ -15,8 +15,8 @@ from tests.region.writer import alive, take
 from tests.wire.golden_files import golden
 
 CARDS, GENERATION = 2, 7
-SIZE = shared.Shape(CARDS).size
-NEAR = shared.Shape(CARDS).slot_at(8)  # header, cards and the slots that are in use
+SIZE = shared.RegionShape(CARDS).size
+NEAR = shared.RegionShape(CARDS).slot_at(8)  # header, cards and the slots that are in use
 patches = st.lists(
     st.tuples(
         st.integers(0, NEAR) | st.integers(0, SIZE + 64),
@@ -56,8 +56,8 @@ def test_readers_of_a_region_survive_whatever_stands_in_it(
     try:
         with alive(path, 0, 3):
             told = usage.usage(path, cards=CARDS, generation=GENERATION)
-            assert isinstance(told, usage.Usage | usage.Unreadable)
-            if isinstance(told, usage.Usage):
+            assert isinstance(told, usage.RegionUsage | usage.Unreadable)
+            if isinstance(told, usage.RegionUsage):
                 assert len(told.cards) == CARDS
             assert isinstance(
                 counters.counters(path, cards=CARDS, generation=GENERATION), counters.Counters | usage.Unreadable
@@ -75,7 +75,7 @@ def test_a_region_without_a_change_is_read_so_the_inputs_begin_with_a_good_one(t
     take(path, 0, 11, b"python", cards=CARDS, card=1, units=5)
     with alive(path, 0):
         told = usage.usage(path, cards=CARDS, generation=GENERATION)
-    assert isinstance(told, usage.Usage)
+    assert isinstance(told, usage.RegionUsage)
     assert [p.pid for p in told.processes] == [11]
 
 

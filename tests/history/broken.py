@@ -10,20 +10,20 @@ from typing import Any
 
 import msgspec
 
-from fractile.control.doubt import Doubt
-from fractile.control.feed import PodFeed
-from fractile.control.repair import Repair
 from fractile.extender.bind import Binder
 from fractile.kube.reflector import Reflector
-from fractile.ledger.ledger import Ledger, State
+from fractile.ledger.ledger import EntryState, Ledger
 from fractile.ledger.precedence import LAST, Rank
 from fractile.model.placement import Placement
-from fractile.model.quota import Owner
+from fractile.model.quota import QuotaOwner
 from fractile.model.refusal import Refusal
 from fractile.model.units import MiB, PodUID
-from fractile.wire.extender import BindingArgs
-from fractile.wire.objects import Pod
-from fractile.wire.queued import QueuedPod
+from fractile.reconcile.assumed_pods import AssumedPods
+from fractile.reconcile.repair import Repair
+from fractile.watch.event_handlers import PodHandlers
+from fractile.wire.kubernetes.extender import BindingArgs
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.queued import QueuedPod
 from tests.history.replica import Parts
 
 
@@ -59,14 +59,14 @@ class _IgnoresTheUid(Binder):
         return pod.spec.node_name == args.node
 
 
-class _RemembersNoDeparted(PodFeed):
+class _RemembersNoDeparted(PodHandlers):
     """An answer that a deletion has overtaken is believed."""
 
     def looked(self, pod: Pod) -> None:
         self._apply(pod, PodUID(pod.metadata.uid))
 
 
-class _ComparesNoList(PodFeed):
+class _ComparesNoList(PodHandlers):
     def listed(self, uids: set[str], asked: float) -> None:
         """Whoever is known stays known."""
 
@@ -81,7 +81,7 @@ class _LosesDeletions(Reflector[QueuedPod]):
         super()._complete(set(self._known) | seen, version, asked)
 
 
-class _DoubtsEarly(Doubt):
+class _DoubtsEarly(AssumedPods):
     """Not bound after ten seconds: never bound."""
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class _ChargesHalf(Ledger):
     """Half of the memory that a pod was given is charged."""
 
     def _enter(
-        self, uid: PodUID, placement: Placement, state: State, owner: Owner, rank: Rank = LAST
+        self, uid: PodUID, placement: Placement, state: EntryState, owner: QuotaOwner, rank: Rank = LAST
     ) -> Refusal | None:
         refusal = super()._enter(uid, placement, state, owner, rank)
         entry = self._entries.get(uid)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fractile.wire.extender import BindingArgs
+from fractile.wire.kubernetes.extender import BindingArgs
 from tests.history import shapes
 from tests.history.judge import PLACEMENT
 from tests.history.kernel import Kernel

@@ -11,35 +11,35 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from fractile.control.doubt import Doubt
-from fractile.control.feed import CardFeed, ClassFeed, PodFeed
-from fractile.control.repair import Repair
-from fractile.control.waiting import WaitingPods
 from fractile.errors import FractileError
 from fractile.extender.bind import Binder
 from fractile.kube import paths
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.kube.lease import LeaderElector, Timing
+from fractile.kube.lease import LeaderElector, LeaseTiming
 from fractile.kube.reflector import Reflector
 from fractile.kube.transport import Fence, open_fence
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.main import leading
-from fractile.main.rebuild import rebuild
+from fractile.main.term.rebuild import rebuild
 from fractile.model.units import MemoryUnit, NodeName, PodUID
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.extender import BindingArgs
-from fractile.wire.objects import Pod
-from fractile.wire.queued import QueuedPod
-from fractile.wire.resource_class import ResourceClass
+from fractile.reconcile.assumed_pods import AssumedPods
+from fractile.reconcile.repair import Repair
+from fractile.watch.event_handlers import CardHandlers, ClassHandlers, PodHandlers
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.extender import BindingArgs
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.queued import QueuedPod
 from tests.history.kernel import Kernel, Machine
 from tests.history.server import PlayedHttp, Server
 
 SLOTS = 3
 _CREDENTIALS = Credentials("http://played:1")
-_TIMING = Timing(look=1.5)  # those that wait look at the lease less often, which is most of all calls
+_TIMING = LeaseTiming(look=1.5)  # those that wait look at the lease less often, which is most of all calls
 _PAGE = 5  # objects, so that lists have pages
 
 
@@ -48,9 +48,9 @@ class Parts(msgspec.Struct, frozen=True):
 
     ledger: type[Ledger] = Ledger
     binder: type[Binder] = Binder
-    feed: type[PodFeed] = PodFeed
-    cards: type[CardFeed] = CardFeed
-    doubt: type[Doubt] = Doubt
+    feed: type[PodHandlers] = PodHandlers
+    cards: type[CardHandlers] = CardHandlers
+    doubt: type[AssumedPods] = AssumedPods
     repair: type[Repair] = Repair
     reflector: type[Reflector[QueuedPod]] = Reflector
     waits: bool = True  # a new leader waits until nothing of the one before arrives any more
@@ -60,7 +60,7 @@ class Parts(msgspec.Struct, frozen=True):
 class Term:
     """What one lead works with."""
 
-    def __init__(self, replica: "Replica", lead: leading.Term) -> None:
+    def __init__(self, replica: "Replica", lead: leading.LeadTerm) -> None:
         loop, parts = replica.machine, replica.parts
         self.lead = lead
         self.waits = parts.waits
@@ -88,7 +88,7 @@ class Term:
             needs_repair=self.repair.request,
         )
         cards = parts.cards(ledger, freed=self.feed.freed)
-        class_feed = ClassFeed(classes)
+        class_feed = ClassHandlers(classes)
         self.doubt = parts.doubt(ledger=ledger, waiting=self.waiting, feed=self.feed, client=client)
         self.cards = Reflector(
             client,
@@ -246,7 +246,7 @@ class Replica:
             now=lambda: datetime.fromtimestamp(self.wall_ns() / 1e9, UTC),
         )
 
-        async def work(lead: leading.Term) -> None:
+        async def work(lead: leading.LeadTerm) -> None:
             self.term = term = Term(self, lead)
             try:
                 await term.run()

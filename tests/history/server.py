@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fractile.errors import Unreachable
-from fractile.kube.http import Cut, Request
+from fractile.kube.http import Cut, HTTPRequest
 from tests.history.kernel import Kernel, Machine
 from tests.history.store import PODS, Event, Object, Refused, Store
 
@@ -203,7 +203,7 @@ class Server:
         except Refused as e:
             return e.code, _status(e.code, e.reason, e.message)
 
-    def _done(self, request: Request) -> bytes:
+    def _done(self, request: HTTPRequest) -> bytes:
         store, path = self.store, request.path
         if request.query.get("watch"):
             return b""
@@ -222,7 +222,7 @@ class Server:
             return _encode(store.update(PODS, name, lambda pod: _merge(pod, patch), uid=uid, version=version))
         return _encode(store.read(PODS, name))
 
-    def _lease(self, request: Request) -> bytes:
+    def _lease(self, request: HTTPRequest) -> bytes:
         if request.method == "GET":
             if self.store.lease is None:
                 raise Refused(404, "NotFound", "no lease")
@@ -230,7 +230,7 @@ class Server:
         self.store.put_lease(_body(request), create=request.method == "POST")
         return _encode(self.store.lease)
 
-    def _list(self, path: str, request: Request) -> bytes:
+    def _list(self, path: str, request: HTTPRequest) -> bytes:
         limit, token = int(request.query.get("limit", "0")), request.query.get("continue", "")
         if token:
             revision, items = self._pages.pop(token, (0, []))
@@ -254,7 +254,7 @@ _OF_READS = ("overtaken", "transit", "silent", "cut", "error", "busy")
 class Call:
     """One exchange. ``gone``: its client waits no more, and its connection is closed."""
 
-    def __init__(self, machine: Machine, request: Request, *, dead: bool) -> None:
+    def __init__(self, machine: Machine, request: HTTPRequest, *, dead: bool) -> None:
         self.request = request
         self.dead = dead
         self.gone = False
@@ -339,7 +339,7 @@ class PlayedHttp:
         self._server, self._machine = server, machine
         self.dead = False
 
-    async def send(self, request: Request) -> "PlayedAnswer":
+    async def send(self, request: HTTPRequest) -> "PlayedAnswer":
         if self.dead:
             raise Cut("the machine is gone")
         call = Call(self._machine, request, dead=self.dead)
@@ -359,12 +359,12 @@ class PlayedHttp:
     async def close(self) -> None:
         """Nothing is kept."""
 
-    def where(self, request: Request) -> str:
+    def where(self, request: HTTPRequest) -> str:
         return f"{request.method} {request.path}"
 
 
 class PlayedAnswer:
-    """Stands where ``fractile.kube.http.Answer`` stands."""
+    """Stands where ``fractile.kube.http.HTTPResponse`` stands."""
 
     def __init__(self, status: int, body: bytes, watch: Watch | None) -> None:
         self.status, self.reason, self.headers = status, "", dict[str, str]()
@@ -382,11 +382,11 @@ class PlayedAnswer:
             self._watch.close()
 
 
-def _target(request: Request) -> str:
+def _target(request: HTTPRequest) -> str:
     return str(_body(request)["target"]["name"]) if request.path.endswith("/binding") else ""
 
 
-def _body(request: Request) -> Object:
+def _body(request: HTTPRequest) -> Object:
     found: Any = _decode(request.body or b"{}")
     return found
 

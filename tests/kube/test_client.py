@@ -15,7 +15,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient, WatchEvent
 from fractile.kube.credentials import Credentials, trust
 from fractile.kube.tokens import FileToken
-from fractile.wire.objects import Node, Pod
+from fractile.wire.kubernetes.objects import Node, Pod
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.kube.conftest import Sleeps
 

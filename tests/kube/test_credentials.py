@@ -18,7 +18,7 @@ from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import SERVICE_ACCOUNT, Credentials
 from fractile.kube.tokens import FileToken
-from fractile.wire.objects import Node
+from fractile.wire.kubernetes.objects import Node
 from tests.fakes.apiserver import FakeApiServer
 
 Json = dict[str, Any]

@@ -13,7 +13,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.wire.objects import Node, ObjectMeta, Pod
+from fractile.wire.kubernetes.objects import Node, ObjectMeta, Pod
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.fakes.store import Json
 from tests.kube.conftest import Sleeps

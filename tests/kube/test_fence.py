@@ -9,10 +9,10 @@ import pytest
 from fractile.errors import NotLeading, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import Pod
-from tests.control.plane import plane
+from fractile.wire.kubernetes.objects import Pod
 from tests.extender.test_bind import args
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.main.plane import plane
 
 
 class Gate:

@@ -14,9 +14,9 @@ import uvloop
 
 from fractile.errors import Unreachable, WireError
 from fractile.kube.connection import Connection
-from fractile.kube.http import Cut, Http, Request
+from fractile.kube.http import Cut, Http, HTTPRequest
 
-GET = Request("GET", "/api/v1/pods")
+GET = HTTPRequest("GET", "/api/v1/pods")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -89,13 +89,13 @@ async def scripted(
         server.close()
 
 
-async def body(http: Http, request: Request = GET) -> bytes:
+async def body(http: Http, request: HTTPRequest = GET) -> bytes:
     return await (await http.send(request)).read()
 
 
 async def test_a_request_has_the_path_of_the_server_before_its_own_and_all_headers() -> None:
     async with scripted(OK, prefix="/k8s/clusters/c-1") as (http, script):
-        await body(http, Request("POST", "/api/v1/pods", {"a": "b c", "d": "é&"}, {"Content-Type": "text/x"}, b""))
+        await body(http, HTTPRequest("POST", "/api/v1/pods", {"a": "b c", "d": "é&"}, {"Content-Type": "text/x"}, b""))
         assert script.heads == [
             "POST /k8s/clusters/c-1/api/v1/pods?a=b+c&d=%C3%A9%26 HTTP/1.1\r\n"
             f"Host: 127.0.0.1:{script.port}\r\nAccept: application/json\r\nContent-Type: text/x\r\n"
@@ -266,13 +266,13 @@ async def test_what_a_server_says_unasked_gives_its_connection_up() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(Request("GET", "/a\r\nX: y"), id="path"),
-        pytest.param(Request("GET", "/a b"), id="blank"),
-        pytest.param(Request("GET", "/a", {}, {"Authorization": "Bearer x\r\nX: y"}), id="header"),
-        pytest.param(Request("GET", "/a", {}, {"Authorization": "Bearer é"}), id="no ASCII"),
+        pytest.param(HTTPRequest("GET", "/a\r\nX: y"), id="path"),
+        pytest.param(HTTPRequest("GET", "/a b"), id="blank"),
+        pytest.param(HTTPRequest("GET", "/a", {}, {"Authorization": "Bearer x\r\nX: y"}), id="header"),
+        pytest.param(HTTPRequest("GET", "/a", {}, {"Authorization": "Bearer é"}), id="no ASCII"),
     ],
 )
-async def test_nothing_is_sent_that_would_be_read_as_something_else(request_: Request) -> None:
+async def test_nothing_is_sent_that_would_be_read_as_something_else(request_: HTTPRequest) -> None:
     async with scripted(OK) as (http, script):
         with pytest.raises(Cut):
             await body(http, request_)

@@ -11,11 +11,11 @@ import pytest
 
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.kube.lease import LeaderElector, Timing
-from fractile.wire.objects import Lease
+from fractile.kube.lease import LeaderElector, LeaseTiming
+from fractile.wire.kubernetes.objects import Lease
 from tests.fakes.apiserver import FakeApiServer, Fault
 
-FAST = Timing(duration=1.0, deadline=0.4, retry=0.05, look=0.05)  # the lease's own duration is whole seconds
+FAST = LeaseTiming(duration=1.0, deadline=0.4, retry=0.05, look=0.05)  # the lease's own duration is whole seconds
 LEASE = paths.lease("system", "lead")
 
 
@@ -31,7 +31,7 @@ def held(server: FakeApiServer, **spec: object) -> None:
 
 
 def elector(
-    client: KubeClient, identity: str, *, timing: Timing = FAST, clock: Callable[[], float] = time.monotonic
+    client: KubeClient, identity: str, *, timing: LeaseTiming = FAST, clock: Callable[[], float] = time.monotonic
 ) -> LeaderElector:
     ticks = itertools.count()
     return LeaderElector(
@@ -87,7 +87,7 @@ async def test_a_lease_that_is_renewed_is_not_taken(client: KubeClient) -> None:
 async def test_a_lease_of_a_dead_holder_is_taken_after_its_duration_as_we_saw_it(client: KubeClient) -> None:
     now = 100.0
     await elector(client, "dead").acquire()
-    second = elector(client, "b", timing=Timing(duration=15, retry=0.01), clock=lambda: now)
+    second = elector(client, "b", timing=LeaseTiming(duration=15, retry=0.01), clock=lambda: now)
     waiting = asyncio.create_task(second.acquire())
     await asyncio.sleep(0.1)
     assert not waiting.done(), "seen for no time yet, although its renewTime is in 2001"
@@ -120,7 +120,7 @@ async def test_the_lead_ends_in_time_when_the_server_does_not_answer(server: Fak
 
 
 async def test_the_lead_ends_at_once_when_another_holder_is_seen(server: FakeApiServer, client: KubeClient) -> None:
-    first = elector(client, "a", timing=Timing(retry=0.05))
+    first = elector(client, "a", timing=LeaseTiming(retry=0.05))
     await first.acquire()
     server.merge(LEASE, {"spec": {"holderIdentity": "b"}})
     await asyncio.wait_for(first.hold(), 2)
@@ -226,7 +226,7 @@ async def test_a_cancelled_leader_releases_so_that_the_next_need_not_wait(
     server: FakeApiServer, client: KubeClient
 ) -> None:
     free(server)
-    slow = Timing(duration=60, deadline=40, retry=0.05, look=0.05)
+    slow = LeaseTiming(duration=60, deadline=40, retry=0.05, look=0.05)
     first, second = elector(client, "a", timing=slow), elector(client, "b", timing=slow)
 
     async def work() -> None:
@@ -417,7 +417,7 @@ async def test_the_time_that_is_left_ends_before_others_may_lead(server: FakeApi
 
 async def test_who_releases_leads_no_more_from_before_the_write_on(server: FakeApiServer, client: KubeClient) -> None:
     free(server)
-    first = elector(client, "a", timing=Timing())
+    first = elector(client, "a", timing=LeaseTiming())
     await first.acquire()
     server.inject(Fault(method="PUT", delay=0.3))
     releasing = asyncio.create_task(first.release())

@@ -10,7 +10,7 @@ import pytest
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone, Reflector
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.kube.views import PODS, View, create, delete, make_reflector, running, touch
 

@@ -10,7 +10,7 @@ from fractile.kube import paths
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone, Reflector
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.fakes.apiserver import FakeApiServer
 
 PODS = paths.pods()

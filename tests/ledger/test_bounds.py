@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from fractile.ledger.arrays import Layer
-from fractile.ledger.layers import Kept
+from fractile.ledger.arrays import CardLayer
+from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
-from fractile.model.quota import NOWHERE, Place
+from fractile.model.quota import NOWHERE, NodePlace
 from fractile.model.request import ContainerRequest, PodRequest, Selector
 from fractile.model.units import CardUUID, NodeName
 from fractile.policy.quota import Allowance, Model
@@ -35,7 +35,7 @@ def open_cards(ledger: Ledger, left: Allowance, asked: ContainerRequest | None =
     """What is left to a container's selector of all cards."""
     (container,) = ledger.bounds.narrowed(request(asked or by_card()), left).containers
     members = container.request.selector.members
-    assert isinstance(members, Layer)
+    assert isinstance(members, CardLayer)
     assert members.mask.shape == ledger.arrays.memory.shape
     assert members.mask.sum() >= sum(uuid in members for uuid in ledger.arrays.cells)
     return {uuid for uuid in ledger.arrays.cells if uuid in members}
@@ -54,7 +54,7 @@ def test_without_pools_every_node_is_open(ledger: Ledger) -> None:
 
 def test_nodes_in_one_of_the_pools_are_open(ledger: Ledger) -> None:
     for name, pool in (("n1", "red"), ("n2", "blue")):
-        ledger.usage.put_place(NodeName(name), Place(pool))
+        ledger.usage.put_place(NodeName(name), NodePlace(pool))
     assert nodes(ledger, "red") == {"n1"}
     assert nodes(ledger, "red", "blue") == {"n1", "n2"}
     assert nodes(ledger, "green") == set()
@@ -62,19 +62,19 @@ def test_nodes_in_one_of_the_pools_are_open(ledger: Ledger) -> None:
 
 
 def test_a_node_is_in_the_pool_that_its_labels_name_now(ledger: Ledger) -> None:
-    ledger.usage.put_place(NodeName("n1"), Place("red"))
+    ledger.usage.put_place(NodeName("n1"), NodePlace("red"))
     assert nodes(ledger, "red") == {"n1"}
-    ledger.usage.put_place(NodeName("n1"), Place("blue"))
-    ledger.usage.put_place(NodeName("n3"), Place("red"))
+    ledger.usage.put_place(NodeName("n1"), NodePlace("blue"))
+    ledger.usage.put_place(NodeName("n3"), NodePlace("red"))
     assert nodes(ledger, "red") == {"n3"}
-    ledger.usage.put_place(NodeName("n4"), Place("red"))
+    ledger.usage.put_place(NodeName("n4"), NodePlace("red"))
     assert nodes(ledger, "red") == {"n3"}, "it has no cards"
     ledger.put_card(NodeName("n4"), card("n4"))
     assert nodes(ledger, "red") == {"n3", "n4"}
 
 
 def test_masks_grow_with_the_arrays(ledger: Ledger) -> None:
-    ledger.usage.put_place(NodeName("m99"), Place("red"))
+    ledger.usage.put_place(NodeName("m99"), NodePlace("red"))
     assert nodes(ledger, "red") == set()
     assert open_cards(ledger, Allowance("team", closed={A10: ""})) == uuids(("n1", 0), ("n1", 1), ("n2", 0))
     for i in range(100):
@@ -105,7 +105,7 @@ def test_a_request_stays_the_same_when_no_model_is_closed(ledger: Ledger) -> Non
     ],
 )
 def test_cards_of_closed_models_are_not_open(ledger: Ledger, closed: Model, wanted: set[str]) -> None:
-    ledger.usage.put_place(NodeName("n2"), Place("", "Tesla"))
+    ledger.usage.put_place(NodeName("n2"), NodePlace("", "Tesla"))
     assert open_cards(ledger, Allowance("team", closed={closed: "why"})) == wanted
 
 
@@ -120,7 +120,7 @@ def test_a_label_and_a_model_together_say_where_one_node_cannot_give_enough(ledg
     everything = set(ledger.arrays.cells)
     ledger.put_card(NodeName("n4"), card("n4", 0, model="A10"))
     ledger.put_card(NodeName("n4"), card("n4", 1, model="A10"))
-    ledger.usage.put_place(NodeName("n4"), Place("", "Ampere"))
+    ledger.usage.put_place(NodeName("n4"), NodePlace("", "Ampere"))
     assert open_cards(ledger, Allowance("team", alone=frozenset({("Ampere", "A10")}))) == everything
     assert open_cards(ledger, Allowance("team", alone=frozenset({("Ampere", "T4")}))) == set(ledger.arrays.cells)
     assert open_cards(ledger, Allowance("team", alone=frozenset({A10}))) == set(ledger.arrays.cells) - uuids(
@@ -143,7 +143,7 @@ def test_a_node_that_loses_its_other_model_has_only_one(ledger: Ledger) -> None:
 
 def test_what_a_container_asks_for_is_narrowed_further(ledger: Ledger) -> None:
     left = Allowance("team", closed={A10: "why"})
-    members = Kept(ledger.arrays)
+    members = KeptLayer(ledger.arrays)
     for uuid in (card_uuid("n1", 1), card_uuid("n3", 0)):
         members.mark(uuid)
     assert open_cards(ledger, left, only(members.selector, by_card())) == uuids(("n1", 1))
@@ -166,7 +166,7 @@ def test_a_narrowed_request_asks_for_the_rest_as_before(ledger: Ledger) -> None:
 
 
 def test_containers_that_ask_alike_share_one_layer(ledger: Ledger) -> None:
-    members = Kept(ledger.arrays)
+    members = KeptLayer(ledger.arrays)
     asked = request(by_card(1, "a"), by_card(1, "b"), *(only(members.selector, by_card(1, n)) for n in "cd"))
     found = [
         c.request.selector.members for c in ledger.bounds.narrowed(asked, Allowance("t", closed={A10: ""})).containers
@@ -239,7 +239,7 @@ def test_room_on_closed_cards_is_none(ledger: Ledger) -> None:
 
 
 def test_room_on_nodes_of_other_pools_is_none(ledger: Ledger) -> None:
-    ledger.usage.put_place(NodeName("n1"), Place("red"))
+    ledger.usage.put_place(NodeName("n1"), NodePlace("red"))
     red = Allowance("team", frozenset({"red"}))
     assert somewhere(ledger, red, by_card(2))
     in_use(ledger, "n1", 1)
@@ -273,7 +273,7 @@ def test_nodes_are_alike_by_their_labels_and_the_models_of_their_cards(ledger: L
     assert n1 == n4
     assert n2 == n5, "the same two models"
     assert len({str(kind) for kind in (n1, n2, n3, n6, n7, n8)}) == 6
-    ledger.usage.put_place(NodeName("n4"), Place("red"))
+    ledger.usage.put_place(NodeName("n4"), NodePlace("red"))
     n1, n4 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n1", "n4")]))
     assert n1 != n4
     ledger.usage.put_place(NodeName("n4"), NOWHERE)
@@ -296,7 +296,7 @@ def test_the_smallest_card_is_a_card(ledger: Ledger) -> None:
 def test_a_cluster_of_one_model_has_bounds_by_label_too() -> None:
     ledger = cluster({n: [card(n, model="T4")] for n in ("n1", "n2", "n3")})
     for name, label in (("n2", "Tesla"), ("n3", "Turing")):
-        ledger.usage.put_place(NodeName(name), Place("", label))
+        ledger.usage.put_place(NodeName(name), NodePlace("", label))
     assert open_cards(ledger, Allowance("team", closed={("Turing", "T4"): "why"})) == uuids(("n1", 0), ("n2", 0))
     assert open_cards(ledger, Allowance("team", alone=frozenset({("Tesla", "T4")}))) == uuids(("n1", 0), ("n3", 0))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fractile.ledger.arrays import CardArrays, Layer
-from fractile.ledger.layers import Kept
+from fractile.ledger.arrays import CardArrays, CardLayer
+from fractile.ledger.layers import KeptLayer
 from fractile.model.units import CardUUID, NodeName
 
 ONE, TWO, THREE = (CardUUID(f"GPU-{name}") for name in ("one", "two", "three"))
@@ -92,7 +92,7 @@ def test_slots_are_doubled_when_a_node_has_more_cards(arrays: CardArrays) -> Non
 @pytest.mark.parametrize("more", [9, 1], ids=["slots", "columns"])
 def test_what_is_added_is_empty(arrays: CardArrays, more: int) -> None:
     cells = [(f"n{0 if more == 9 else i}", f"GPU-{i}") for i in range(9 if more == 9 else 65)]
-    layer = Kept(arrays)
+    layer = KeptLayer(arrays)
     for node, uuid in cells:
         column = put(arrays, node, uuid)
         slot = arrays.cells[CardUUID(uuid)][0]
@@ -186,7 +186,7 @@ def test_a_card_that_went_leaves_an_empty_cell(arrays: CardArrays) -> None:
 def test_a_layer_has_the_cards_that_are_marked(arrays: CardArrays) -> None:
     put(arrays, "a", ONE)
     put(arrays, "a", TWO)
-    layer = Layer(arrays)
+    layer = CardLayer(arrays)
     assert (layer.mask.shape, layer.mask.dtype) == (arrays.memory.shape, np.bool_)
     assert ONE not in layer
     layer.mask[0, 0] = True
@@ -196,7 +196,7 @@ def test_a_layer_has_the_cards_that_are_marked(arrays: CardArrays) -> None:
 def test_cards_that_leave_their_place_leave_the_layers_that_are_kept(arrays: CardArrays) -> None:
     put(arrays, "a", ONE)
     put(arrays, "a", TWO)
-    kept, left = Layer(arrays), Layer(arrays)
+    kept, left = CardLayer(arrays), CardLayer(arrays)
     arrays.keep(kept)
     arrays.keep(left)
     for layer in (kept, left):

@@ -6,17 +6,17 @@ from msgspec import structs
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.classes import resolved as resolve_any
 from fractile.ledger.ledger import Ledger
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.properties import shared
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.units import WHOLE, CardUUID, MiB, NodeName, Percent
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.builders import by_card, by_class, card, card_uuid, cluster, device, on_card, request
 
 N1 = NodeName("n1")
-V100 = Requirement("model", Operator.IN, ("Tesla-V100",))
-LARGE = Requirement("memory", Operator.GT, ("20GiB",))
+V100 = PropertyRequirement("model", Operator.IN, ("Tesla-V100",))
+LARGE = PropertyRequirement("memory", Operator.GT, ("20GiB",))
 
 
 def node() -> Ledger:
@@ -86,7 +86,7 @@ def test_members_are_found_however_the_arrays_grow() -> None:
 
 
 def test_a_class_may_name_what_every_card_says_differently() -> None:
-    first = DeviceClass("first", requirements=(Requirement("index", Operator.IN, ("0",)),))
+    first = DeviceClass("first", requirements=(PropertyRequirement("index", Operator.IN, ("0",)),))
     assert members(index(node(), first), "first") == [0]
     alike = cluster({"n1": [card("n1", i) for i in range(3)]})
     assert members(index(alike, first), "first") == [0]
@@ -99,7 +99,7 @@ def test_cards_that_say_the_same_are_told_apart_by_what_they_say_differently() -
     for i in range(2):
         said = shared({"clock": f"{1000 + 500 * i}MHz"})
         ledger.put_card(N1, structs.replace(card("n1", i), properties=said))
-    fast = DeviceClass("fast", requirements=(Requirement("clock", Operator.GE, ("1.5GHz",)),))
+    fast = DeviceClass("fast", requirements=(PropertyRequirement("clock", Operator.GE, ("1.5GHz",)),))
     assert members(index(ledger, fast), "fast") == [1]
 
 
@@ -184,7 +184,7 @@ CLASSES = (
     DeviceClass("small", memory=MiB(4096)),
     DeviceClass("slice", memory=MiB(4096), cores=Percent(25)),
     DeviceClass("quarter", cores=Percent(25)),
-    DeviceClass("none", requirements=(Requirement("model", Operator.IN, ("H100",)),)),
+    DeviceClass("none", requirements=(PropertyRequirement("model", Operator.IN, ("H100",)),)),
     DeviceClass("ib", device_type="infiniband"),
 )
 

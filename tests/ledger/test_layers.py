@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fractile.ledger.layers import Kept
+from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import Selector
 from fractile.model.units import CardUUID, NodeName, PodUID
@@ -21,7 +21,7 @@ _steps = st.lists(
 )
 
 
-def agrees(ledger: Ledger, layer: Kept) -> None:
+def agrees(ledger: Ledger, layer: KeptLayer) -> None:
     arrays = ledger.arrays
     for column, name in enumerate(arrays.names):
         state = None if name is None else ledger.node(name)
@@ -33,10 +33,10 @@ def agrees(ledger: Ledger, layer: Kept) -> None:
     assert layer.models == {c.model for state in there for c in state.cards if c.uuid in layer}
 
 
-def watched() -> tuple[Ledger, Kept]:
+def watched() -> tuple[Ledger, KeptLayer]:
     """Six nodes of one card each, and a layer of the members among them and among those that come."""
     ledger = Ledger(lambda: 0.0)
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
 
     def placed(uuid: CardUUID) -> None:
         if uuid in MEMBERS:
@@ -48,7 +48,7 @@ def watched() -> tuple[Ledger, Kept]:
     return ledger, layer
 
 
-def take(step: str, n: int, i: int, ledger: Ledger, layer: Kept) -> None:
+def take(step: str, n: int, i: int, ledger: Ledger, layer: KeptLayer) -> None:
     uid, node = PodUID(f"{n}-{i}"), NodeName(f"n{n}")
     match step:
         case "put":
@@ -104,7 +104,7 @@ def test_the_digest_follows_several_changes_at_once() -> None:
 
 def test_the_digest_grows_with_the_arrays_though_few_cards_came() -> None:
     ledger = Ledger(lambda: 0.0)
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
     ledger.on_card(lambda card: layer.mark(card.uuid))
     for n in range(64):
         ledger.put_card(NodeName(f"n{n}"), card(f"n{n}", 1))
@@ -127,7 +127,7 @@ def test_only_what_was_written_is_worked_out_again() -> None:
 
 def test_a_layer_without_cards_says_so_of_every_node() -> None:
     ledger = Ledger(lambda: 0.0)
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
     assert (layer.usable.tolist(), layer.unused.tolist()) == ([-1] * 64, [0] * 64)
     layer.mark(card().uuid)
     assert not layer.mask.any(), "the card has no place"
@@ -135,7 +135,7 @@ def test_a_layer_without_cards_says_so_of_every_node() -> None:
 
 def test_a_layer_selects_its_cards_whatever_else_they_are() -> None:
     ledger = Ledger(lambda: 0.0)
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
     assert layer.selector == Selector(members=layer)
     assert layer.selector.members is layer
 
@@ -143,7 +143,7 @@ def test_a_layer_selects_its_cards_whatever_else_they_are() -> None:
 def test_a_layer_that_was_dropped_has_no_cards_and_is_left_alone() -> None:
     ledger = Ledger(lambda: 0.0)
     ledger.put_card(NodeName("n1"), card())
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
     layer.mark(card().uuid)
     assert card().uuid in layer
     assert (layer.usable[0], layer.unused[0], layer.models) == (CARD_MEMORY, 1, {"Tesla-V100"})
@@ -158,7 +158,7 @@ def test_a_layer_that_was_dropped_has_no_cards_and_is_left_alone() -> None:
 
 def test_the_models_of_a_class_are_those_of_the_cards_that_are_there() -> None:
     ledger = Ledger(lambda: 0.0)
-    layer = Kept(ledger.arrays)
+    layer = KeptLayer(ledger.arrays)
     ledger.on_card(lambda card: layer.mark(card.uuid))
     assert layer.models == frozenset()
     for index, model in enumerate(("T4", "V100", "V100")):

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from fractile.ledger.ledger import Ledger, State, Statistics
+from fractile.ledger.ledger import EntryState, Ledger, Statistics
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
 from fractile.model.properties import shared
@@ -163,7 +163,7 @@ def test_an_assumption_is_charged_at_once(ledger: Ledger) -> None:
     assert free(ledger) == [FULL - 8138, FULL]
     entry = ledger.entry(A)
     assert entry is not None
-    assert entry.state is State.ASSUMED
+    assert entry.state is EntryState.ASSUMED
     assert ledger.statistics().assumed == 1
 
 
@@ -376,7 +376,7 @@ def test_a_pod_moves_to_the_card_that_kubelet_chose(ledger: Ledger) -> None:
     assert free(ledger) == [FULL, FULL - 8138]
     entry = ledger.entry(A)
     assert entry is not None
-    assert (entry.state, entry.placement) == (State.BOUND, on_card(1, 8138))
+    assert (entry.state, entry.placement) == (EntryState.BOUND, on_card(1, 8138))
 
 
 def test_a_pod_may_move_within_its_own_room(ledger: Ledger) -> None:

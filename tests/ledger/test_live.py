@@ -9,14 +9,14 @@ from fractile.ledger.arrays import CardArrays
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.live import Live
 from fractile.ledger.node_totals import NodeTotals
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.units import NodeName, PodUID
-from fractile.model.wish import CardPart, Wish
-from fractile.wire.pod_totals import Capacity
+from fractile.wire.kubernetes.pod_totals import NodeCapacity
 from tests.builders import card, cluster, on_card, piece, placement
 from tests.builders import given as slices
 
 SIZE = 1000
-PART = Wish(500, 100, parts=(CardPart(memory=250),))
+PART = PodDemand(500, 100, parts=(PartOfCard(memory=250),))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def ledger() -> Ledger:
 def totals(*names: str) -> NodeTotals:
     found = NodeTotals()
     for name in names:
-        found.put_node(NodeName(name), Capacity(4000, 8192, 10))
+        found.put_node(NodeName(name), NodeCapacity(4000, 8192, 10))
     return found
 
 
@@ -84,7 +84,7 @@ def test_changes_of_nodes_without_cards_are_changes_of_no_row(ledger: Ledger) ->
     known = totals("a", "b")
     live = Live(ledger.arrays, known)
     live.follow()
-    known.put_node(NodeName("without cards"), Capacity(1, 1, 1))
+    known.put_node(NodeName("without cards"), NodeCapacity(1, 1, 1))
     found = live.follow()
     assert found is not None
     assert found.tolist() == []
@@ -251,7 +251,7 @@ def test_a_view_that_followed_is_the_view_that_begins_now(steps: list[tuple[int,
     live = Live(ledger.arrays, known)
     for number, (batch, node, memory) in enumerate(steps):
         name = names[node]
-        known.put_node(name, Capacity(4000 + node, 8192, 10))
+        known.put_node(name, NodeCapacity(4000 + node, 8192, 10))
         ledger.put_card(name, card(name, 0, memory=SIZE))
         known.put_pod(PodUID(f"p{number}"), name, PART)
         ledger.observe(PodUID(f"p{number}"), on_card(0, memory, node=name))
@@ -281,7 +281,7 @@ def test_a_node_that_is_gone_and_empty_leaves_nothing_behind() -> None:
     known.drop_pod(PodUID("p"))
     known.drop_pod(PodUID("p"))
     assert not known.of(["a"]).any()
-    known.put_node(NodeName("b"), Capacity(1, 1, 1))
+    known.put_node(NodeName("b"), NodeCapacity(1, 1, 1))
     assert not known.of(["a", None]).any()
 
 

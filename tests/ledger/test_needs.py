@@ -5,12 +5,12 @@ import pytest
 from msgspec import structs
 
 from fractile.ledger import scan
-from fractile.ledger.layers import Kept
+from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Cards, Need
 from fractile.model.request import ANY, ContainerRequest, Role, Selector
 from fractile.model.units import NodeName, Percent, PodUID
-from fractile.wire.placement import MAX_SLICES
+from fractile.wire.fractile.placement import MAX_SLICES
 from tests.builders import (
     by_card,
     by_memory,
@@ -350,7 +350,7 @@ def test_cards_are_those_that_the_selector_admits(ledger: Ledger, selector: Sele
 
 
 def test_a_class_is_judged_by_its_digest(ledger: Ledger) -> None:
-    kept = Kept(ledger.arrays)
+    kept = KeptLayer(ledger.arrays)
     for uuid in (A0, B1, D0):
         kept.mark(uuid)
     for extra in (Selector(), Selector(not_cards=(D0,))):
@@ -374,7 +374,7 @@ def test_a_class_is_judged_by_its_digest(ledger: Ledger) -> None:
 
 
 def test_several_cards_of_a_class_are_not_judged_by_its_largest(ledger: Ledger) -> None:
-    kept = Kept(ledger.arrays)
+    kept = KeptLayer(ledger.arrays)
     for uuid in (A0, card_uuid("a", 1), B1, D0):
         kept.mark(uuid)
     two = by_memory(300)
@@ -406,7 +406,7 @@ def test_cards_that_one_container_hands_to_the_next_are_looked_for_one_by_one() 
 
 
 def test_two_parts_of_a_class_need_the_memory_of_both(ledger: Ledger) -> None:
-    kept = Kept(ledger.arrays)
+    kept = KeptLayer(ledger.arrays)
     for uuid in (A0, B1, D0):
         kept.mark(uuid)
     two = (only(kept.selector, by_memory(600, "x")), only(kept.selector, by_memory(600, "y")))
@@ -427,7 +427,7 @@ def test_nodes_of_one_kind_of_arrays_are_found_in_the_other() -> None:
 def test_needs_of_requests_without_a_class_are_remembered() -> None:
     asked = request(by_share(8, 30))
     assert scan.need_of(asked) is scan.need_of(request(by_share(8, 30)))
-    members = Kept(cluster({"a": [card("a")]}).arrays)
+    members = KeptLayer(cluster({"a": [card("a")]}).arrays)
     of_class = request(only(members.selector, by_memory(8)))
     assert scan.need_of(of_class) == scan.need_of(of_class)
     assert scan.need_of(of_class) is not scan.need_of(of_class), "nothing keeps a class alive"

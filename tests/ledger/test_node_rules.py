@@ -6,8 +6,8 @@ import pytest
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_rules import NodeRules
 from fractile.model.units import NodeName
-from fractile.policy.where import ANYWHERE, Rule, Where
-from fractile.wire.manifests import Taint, Toleration
+from fractile.policy.nodes.where import ANYWHERE, NodeExpression, Where
+from fractile.wire.kubernetes.manifests import Taint, Toleration
 from tests.builders import card, card_uuid, cluster
 
 LARGE = Where(selector=(("size", "large"),))
@@ -54,7 +54,9 @@ def test_labels_decide(ledger: Ledger, rules: NodeRules) -> None:
 
 
 def test_the_name_of_a_node_decides_where_a_pod_asks_for_it(ledger: Ledger, rules: NodeRules) -> None:
-    by_name = Where(terms=((Rule("metadata.name", "In", ("a",), field=True),),), tolerations=TOLERANT.tolerations)
+    by_name = Where(
+        terms=((NodeExpression("metadata.name", "In", ("a",), field=True),),), tolerations=TOLERANT.tolerations
+    )
     assert admitted(rules, ledger, by_name) == {"a"}
     rules.put("a", {}, [TAINT], cordoned=False)
     assert admitted(rules, ledger, by_name) == {"a"}

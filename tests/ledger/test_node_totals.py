@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from fractile.ledger.node_totals import KINDS_FROM, WIDTH, NodeTotals, kind_of
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.units import NodeName, PodUID
-from fractile.model.wish import CardPart, Wish
-from fractile.wire.pod_totals import Capacity
+from fractile.wire.kubernetes.pod_totals import NodeCapacity
 
 A, B = NodeName("a"), NodeName("b")
 P, Q = PodUID("p"), PodUID("q")
-PLAIN = Wish(500, 100)
-PART = Wish(500, 100, parts=(CardPart(memory=250),))
-THREE = Wish(500, 100, whole=3)
-MANY = Wish(500, 100, whole=20)
-SOME = Capacity(4000, 8192, 10)
+PLAIN = PodDemand(500, 100)
+PART = PodDemand(500, 100, parts=(PartOfCard(memory=250),))
+THREE = PodDemand(500, 100, whole=3)
+MANY = PodDemand(500, 100, whole=20)
+SOME = NodeCapacity(4000, 8192, 10)
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def kinds(totals: NodeTotals, node: str) -> dict[int, int]:
 
 def test_a_node_shows_what_it_can_give_and_what_is_taken(totals: NodeTotals) -> None:
     totals.put_pod(P, A, PLAIN)
-    totals.put_pod(Q, A, Wish(30, 7))
+    totals.put_pod(Q, A, PodDemand(30, 7))
     assert row(totals, "a") == [4000, 8192, 10, 530, 107, 2]
     totals.drop_pod(Q)
     assert row(totals, "a") == [4000, 8192, 10, 500, 100, 1]
 
 
 def test_pods_that_hold_gpus_are_counted_by_how_many_whole_ones(totals: NodeTotals) -> None:
-    for number, wish in enumerate((PLAIN, PART, PART, THREE, MANY, Wish(0, 0, whole=8))):
+    for number, wish in enumerate((PLAIN, PART, PART, THREE, MANY, PodDemand(0, 0, whole=8))):
         totals.put_pod(PodUID(f"p{number}"), A, wish)
     assert kinds(totals, "a") == {0: 2, 3: 1, 8: 2}
     totals.drop_pod(PodUID("p3"))
@@ -69,20 +69,22 @@ def test_a_pod_that_asks_for_something_else_counts_as_it_asks_now(totals: NodeTo
 def test_a_pod_that_is_reported_again_as_it_is_changes_nothing(totals: NodeTotals) -> None:
     totals.put_pod(P, A, PART)
     before = totals.changes
-    totals.put_pod(P, A, Wish(500, 100, parts=(CardPart(memory=250),)))
+    totals.put_pod(P, A, PodDemand(500, 100, parts=(PartOfCard(memory=250),)))
     assert totals.changes == before
 
 
 def test_a_node_that_is_reported_again_as_it_is_changes_nothing(totals: NodeTotals) -> None:
     before = totals.changes
-    totals.put_node(A, Capacity(4000, 8192, 10))
+    totals.put_node(A, NodeCapacity(4000, 8192, 10))
     assert totals.changes == before
 
 
 @pytest.mark.parametrize(
-    "other", [Capacity(1, 8192, 10), Capacity(4000, 1, 10), Capacity(4000, 8192, 1)], ids=["CPU", "memory", "pods"]
+    "other",
+    [NodeCapacity(1, 8192, 10), NodeCapacity(4000, 1, 10), NodeCapacity(4000, 8192, 1)],
+    ids=["CPU", "memory", "pods"],
 )
-def test_a_node_that_can_give_something_else_is_a_change(totals: NodeTotals, other: Capacity) -> None:
+def test_a_node_that_can_give_something_else_is_a_change(totals: NodeTotals, other: NodeCapacity) -> None:
     before = totals.changes
     totals.put_node(A, other)
     assert totals.changed_since(before) == ["a"]
@@ -91,7 +93,7 @@ def test_a_node_that_can_give_something_else_is_a_change(totals: NodeTotals, oth
 
 def test_equal_wishes_of_many_pods_are_one_object(totals: NodeTotals) -> None:
     for number in range(3):
-        totals.put_pod(PodUID(f"p{number}"), A, Wish(500, 100, whole=2))
+        totals.put_pod(PodUID(f"p{number}"), A, PodDemand(500, 100, whole=2))
     known = {id(wish) for _, wish in totals._pods.values()}  # pyright: ignore[reportPrivateUsage]  # sharing is about memory alone
     assert len(known) == 1
 
@@ -166,8 +168,8 @@ def test_hundreds_of_nodes_have_a_row_each() -> None:
     totals = NodeTotals()
     names = [f"n{number}" for number in range(300)]
     for number, name in enumerate(names):
-        totals.put_node(NodeName(name), Capacity(number, number + 1, 10))
-        totals.put_pod(PodUID(name), NodeName(name), Wish(number, 0))
+        totals.put_node(NodeName(name), NodeCapacity(number, number + 1, 10))
+        totals.put_pod(PodUID(name), NodeName(name), PodDemand(number, 0))
     found = totals.of(names)
     assert found.shape == (300, WIDTH)
     assert found[:, 0].tolist() == list(range(300))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fractile.ledger.ledger import Ledger, State
+from fractile.ledger.ledger import EntryState, Ledger
 from fractile.ledger.precedence import LAST, Rank, contested, rank
 from fractile.model.placement import Placement
 from fractile.model.units import NodeName, PodUID
@@ -147,7 +147,7 @@ def test_the_pod_that_takes_a_card_is_bound_and_keeps_its_rank_and_all_who_give_
     assert books.observe(C, both, rank=at(EARLY)) is None
     entry = books.entry(C)
     assert entry is not None
-    assert (entry.state, entry.rank) == (State.BOUND, at(EARLY))
+    assert (entry.state, entry.rank) == (EntryState.BOUND, at(EARLY))
     assert books.displaced() == [A, B]
     books.release(C)
     assert books.observe(A, on_card(0, FULL)) is None

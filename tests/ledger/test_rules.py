@@ -8,7 +8,7 @@ from msgspec import structs
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Charge, Placement, Slice, charges
 from fractile.model.refusal import Code, Refusal
-from fractile.model.sharing import FREE, Rule
+from fractile.model.sharing import FREE, SharingRule
 from fractile.model.units import NodeName, PodUID
 from tests.builders import (
     by_card,
@@ -27,11 +27,11 @@ from tests.builders import (
 A, B, C = PodUID("a"), PodUID("b"), PodUID("c")
 N1, N2 = NodeName("n1"), NodeName("n2")
 SIZE = 16_000
-TWO = Rule(max_slices=2)
-HALVES = Rule(fractions=(Fraction(1, 2),))
+TWO = SharingRule(max_slices=2)
+HALVES = SharingRule(fractions=(Fraction(1, 2),))
 
 
-def by_model(node: NodeName, model: str) -> Rule:
+def by_model(node: NodeName, model: str) -> SharingRule:
     """On n1 two slices of a T4 and halves of an A10; everything elsewhere."""
     return {"T4": TWO, "A10": HALVES}.get(model, FREE) if node == N1 else FREE
 
@@ -162,7 +162,7 @@ def test_new_rules_are_told_to_all_nodes_that_have_cards(ledger: Ledger) -> None
     assert ledger.assume(A, on_card(0, 10, node="n2")) is None
     assert spare(ledger, node="n2") == 100
     before = ledger.reshared
-    assert ledger.share_by(lambda node, model: Rule(max_slices=1)) == ["n1", "n2"]
+    assert ledger.share_by(lambda node, model: SharingRule(max_slices=1)) == ["n1", "n2"]
     assert ledger.reshared == before + 2
     assert (spare(ledger, node="n2"), spare(ledger)) == (0, 100)
     assert ledger.audit() == []
@@ -171,7 +171,7 @@ def test_new_rules_are_told_to_all_nodes_that_have_cards(ledger: Ledger) -> None
 def test_rules_that_say_something_else_of_one_node_are_read_again_for_it() -> None:
     ledger = cluster({n: [card(n, 0)] for n in ("n1", "n2")})
     most = {N1: 0, N2: 0}
-    ledger.share_by(lambda node, model: Rule(max_slices=most[node]))
+    ledger.share_by(lambda node, model: SharingRule(max_slices=most[node]))
     for uid, node in ((A, "n1"), (B, "n2")):
         assert ledger.assume(uid, on_card(0, 10, node=node)) is None
     most[N1] = most[N2] = 1

@@ -3,21 +3,21 @@
 import pytest
 from msgspec import structs
 
-from fractile.ledger.usage import Key, Usage, class_on
+from fractile.ledger.usage import Key, LedgerUsage, class_on
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, Slice, charges
-from fractile.model.quota import NOWHERE, UNLIMITED, Limit, NamespaceQuota, Owner, Place, Quota
+from fractile.model.quota import NOWHERE, UNLIMITED, NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
-from fractile.policy.quota import Allowance, Kind
+from fractile.policy.quota import Allowance, CardKind
 from tests.builders import by_card, by_memory, card, card_uuid, given, piece, placement, request
 
 N1, N2 = NodeName("n1"), NodeName("n2")
-TEAM, OTHER = Owner("team"), Owner("other")
+TEAM, OTHER = QuotaOwner("team"), QuotaOwner("other")
 FIRST, SECOND = card_uuid("n1", 0), card_uuid("n1", 1)
 T4 = ("", "T4")
-TWO = Quota({"team": NamespaceQuota(limits=(Limit("T4", 200),))})
+TWO = Quota({"team": NamespaceQuota(limits=(QuotaLimit("T4", 200),))})
 
 
 def small(index: int = 0, *, model: str = "T4", memory: int = 1000) -> Card:
@@ -25,15 +25,15 @@ def small(index: int = 0, *, model: str = "T4", memory: int = 1000) -> Card:
 
 
 @pytest.fixture
-def usage() -> Usage:
+def usage() -> LedgerUsage:
     """Node n1 with two T4 of 1000 MiB."""
-    found = Usage()
+    found = LedgerUsage()
     for index in range(2):
         found.put_card(N1, small(index))
     return found
 
 
-def hold(usage: Usage, placed: Placement, owner: Owner = TEAM, sign: int = 1) -> None:
+def hold(usage: LedgerUsage, placed: Placement, owner: QuotaOwner = TEAM, sign: int = 1) -> None:
     usage.charge(owner, placed, charges(placed), sign)
 
 
@@ -41,7 +41,7 @@ def part(memory: int, cores: int = 0, of: CardUUID = FIRST) -> Placement:
     return placement(given("main", piece(of, memory, cores)))
 
 
-def rows(usage: Usage) -> dict[Key, int]:
+def rows(usage: LedgerUsage) -> dict[Key, int]:
     return dict(usage.rows())
 
 
@@ -52,7 +52,7 @@ def key(namespace: str = "team", *, device_class: str = "", model: str = "T4", l
 # ── what is counted ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_hold_counts_the_larger_of_its_parts_rounded_up(usage: Usage) -> None:
+def test_a_hold_counts_the_larger_of_its_parts_rounded_up(usage: LedgerUsage) -> None:
     hold(usage, part(301, 20))
     assert rows(usage) == {key(): 31}
     hold(usage, part(1, 50), OTHER)
@@ -60,7 +60,7 @@ def test_a_hold_counts_the_larger_of_its_parts_rounded_up(usage: Usage) -> None:
     assert (usage.held("team"), usage.held("other"), usage.held("nobody")) == ({T4: 31}, {T4: 50}, {})
 
 
-def test_holds_of_one_namespace_add_up_and_are_taken_back(usage: Usage) -> None:
+def test_holds_of_one_namespace_add_up_and_are_taken_back(usage: LedgerUsage) -> None:
     hold(usage, part(300))
     hold(usage, part(200, of=SECOND))
     assert usage.held("team") == {T4: 50}
@@ -72,14 +72,14 @@ def test_holds_of_one_namespace_add_up_and_are_taken_back(usage: Usage) -> None:
     assert usage.held("team") == {T4: 20}
 
 
-def test_the_same_hold_twice_is_taken_back_one_at_a_time(usage: Usage) -> None:
+def test_the_same_hold_twice_is_taken_back_one_at_a_time(usage: LedgerUsage) -> None:
     for _ in range(2):
         hold(usage, part(300))
     hold(usage, part(300), sign=-1)
     assert usage.held("team") == {T4: 30}
 
 
-def test_other_devices_are_not_counted(usage: Usage) -> None:
+def test_other_devices_are_not_counted(usage: LedgerUsage) -> None:
     shared = Charge(FIRST, MiB(0), Percent(0), shares=1)
     memory = Charge(SECOND, MiB(500), Percent(0))
     usage.charge(TEAM, part(1), [shared, memory], 1)
@@ -89,7 +89,7 @@ def test_other_devices_are_not_counted(usage: Usage) -> None:
 
 
 def test_a_hold_of_a_card_that_is_not_known_counts_once_it_is_reported() -> None:
-    usage = Usage()
+    usage = LedgerUsage()
     hold(usage, part(100))
     hold(usage, part(100), sign=-1)
     hold(usage, part(300))
@@ -98,7 +98,7 @@ def test_a_hold_of_a_card_that_is_not_known_counts_once_it_is_reported() -> None
     assert rows(usage) == {key(): 30}
 
 
-def test_a_card_that_is_gone_counts_as_it_was_until_nobody_holds_it(usage: Usage) -> None:
+def test_a_card_that_is_gone_counts_as_it_was_until_nobody_holds_it(usage: LedgerUsage) -> None:
     hold(usage, part(300))
     usage.drop_card(FIRST)
     assert rows(usage) == {key(): 30}
@@ -107,14 +107,14 @@ def test_a_card_that_is_gone_counts_as_it_was_until_nobody_holds_it(usage: Usage
     assert rows(usage) == {}, "the card is forgotten"
 
 
-def test_a_card_that_nobody_holds_is_forgotten_when_it_is_gone(usage: Usage) -> None:
+def test_a_card_that_nobody_holds_is_forgotten_when_it_is_gone(usage: LedgerUsage) -> None:
     usage.drop_card(FIRST)
     usage.drop_card(CardUUID("never seen"))
     hold(usage, part(300))
     assert rows(usage) == {}
 
 
-def test_a_card_of_another_size_or_model_counts_as_it_is_now(usage: Usage) -> None:
+def test_a_card_of_another_size_or_model_counts_as_it_is_now(usage: LedgerUsage) -> None:
     hold(usage, part(300))
     usage.put_card(N1, small(memory=2000))
     assert rows(usage) == {key(): 15}
@@ -123,13 +123,13 @@ def test_a_card_of_another_size_or_model_counts_as_it_is_now(usage: Usage) -> No
     assert usage.held("team") == {("", "A10"): 15}
 
 
-def test_a_card_without_memory_counts_nothing(usage: Usage) -> None:
+def test_a_card_without_memory_counts_nothing(usage: LedgerUsage) -> None:
     hold(usage, part(300))
     usage.put_card(N1, small(memory=0))
     assert rows(usage) == {}
 
 
-def test_cards_and_holds_that_are_gone_leave_nothing_behind(usage: Usage) -> None:
+def test_cards_and_holds_that_are_gone_leave_nothing_behind(usage: LedgerUsage) -> None:
     hold(usage, part(300))
     usage.put_card(N2, small())
     hold(usage, part(300), sign=-1)
@@ -141,65 +141,65 @@ def test_cards_and_holds_that_are_gone_leave_nothing_behind(usage: Usage) -> Non
 # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_held_is_counted_by_the_labels_of_its_node(usage: Usage) -> None:
+def test_what_is_held_is_counted_by_the_labels_of_its_node(usage: LedgerUsage) -> None:
     assert usage.place("n1") == NOWHERE
     hold(usage, part(300))
-    usage.put_place(N1, Place("red", "Tesla"))
-    assert usage.place("n1") == Place("red", "Tesla")
+    usage.put_place(N1, NodePlace("red", "Tesla"))
+    assert usage.place("n1") == NodePlace("red", "Tesla")
     assert rows(usage) == {key(label="Tesla", pool="red"): 30}
     assert usage.held("team") == {("Tesla", "T4"): 30}
-    usage.put_place(N1, Place("blue"))
+    usage.put_place(N1, NodePlace("blue"))
     assert rows(usage) == {key(pool="blue"): 30}
     usage.put_place(N1, NOWHERE)
     assert rows(usage) == {key(): 30}
     assert usage.place("n1") == NOWHERE
 
 
-def test_labels_of_a_node_count_for_its_cards_only(usage: Usage) -> None:
+def test_labels_of_a_node_count_for_its_cards_only(usage: LedgerUsage) -> None:
     usage.put_card(N2, card("n2", 0, model="T4", memory=1000))
     hold(usage, part(300))
     hold(usage, part(100, of=card_uuid("n2", 0)))
-    usage.put_place(N2, Place("red"))
-    usage.put_place(NodeName("without cards"), Place("blue"))
+    usage.put_place(N2, NodePlace("red"))
+    usage.put_place(NodeName("without cards"), NodePlace("blue"))
     assert rows(usage) == {key(): 30, key(pool="red"): 10}
 
 
-def test_a_card_that_moved_is_counted_at_its_new_node(usage: Usage) -> None:
-    usage.put_place(N2, Place("red"))
+def test_a_card_that_moved_is_counted_at_its_new_node(usage: LedgerUsage) -> None:
+    usage.put_place(N2, NodePlace("red"))
     hold(usage, part(300))
     usage.put_card(N2, small())
     assert rows(usage) == {key(pool="red"): 30}
-    usage.put_place(N1, Place("blue"))
+    usage.put_place(N1, NodePlace("blue"))
     assert rows(usage) == {key(pool="red"): 30}
 
 
-def test_the_kinds_are_those_of_the_cards_that_are_there(usage: Usage) -> None:
+def test_the_kinds_are_those_of_the_cards_that_are_there(usage: LedgerUsage) -> None:
     usage.put_card(N2, card("n2", 0, model="A10", memory=2000))
-    t4, a10 = Kind("", "T4", MiB(1000)), Kind("", "A10", MiB(2000))
+    t4, a10 = CardKind("", "T4", MiB(1000)), CardKind("", "A10", MiB(2000))
     assert set(usage.kinds()) == {t4, a10}
     usage.drop_card(FIRST)
     assert set(usage.kinds()) == {t4, a10}
     usage.drop_card(SECOND)
     assert set(usage.kinds()) == {a10}
-    usage.put_place(N2, Place("", "Ampere"))
-    assert set(usage.kinds()) == {Kind("Ampere", "A10", MiB(2000))}
+    usage.put_place(N2, NodePlace("", "Ampere"))
+    assert set(usage.kinds()) == {CardKind("Ampere", "A10", MiB(2000))}
     hold(usage, part(1, of=card_uuid("n2", 0)))
     usage.drop_card(card_uuid("n2", 0))
     assert set(usage.kinds()) == set(), "it is held, and not there"
 
 
 def test_the_smallest_card_is_a_kind_and_one_without_memory_is_not() -> None:
-    usage = Usage()
+    usage = LedgerUsage()
     usage.put_card(N1, small(memory=1))
     usage.put_card(N1, small(1, memory=0))
-    assert set(usage.kinds()) == {Kind("", "T4", MiB(1))}
+    assert set(usage.kinds()) == {CardKind("", "T4", MiB(1))}
 
 
-def test_the_version_grows_when_cards_come_or_go_or_labels_change(usage: Usage) -> None:
+def test_the_version_grows_when_cards_come_or_go_or_labels_change(usage: LedgerUsage) -> None:
     seen = [usage.version]
     for change in (
         lambda: usage.put_card(N1, small(2)),
-        lambda: usage.put_place(N1, Place("red")),
+        lambda: usage.put_place(N1, NodePlace("red")),
         lambda: usage.put_place(N1, NOWHERE),
         lambda: usage.drop_card(FIRST),
         lambda: usage.put_card(N1, small()),
@@ -209,12 +209,12 @@ def test_the_version_grows_when_cards_come_or_go_or_labels_change(usage: Usage) 
     assert seen == sorted(set(seen))
 
 
-def test_the_version_stays_when_nothing_is_new(usage: Usage) -> None:
-    usage.put_place(N1, Place("red"))
+def test_the_version_stays_when_nothing_is_new(usage: LedgerUsage) -> None:
+    usage.put_place(N1, NodePlace("red"))
     before = usage.version
     usage.put_card(N1, small())
     usage.put_card(N1, structs.replace(small(), index=9))
-    usage.put_place(N1, Place("red"))
+    usage.put_place(N1, NodePlace("red"))
     usage.put_place(N2, NOWHERE)
     hold(usage, part(300))
     assert usage.version == before
@@ -222,10 +222,10 @@ def test_the_version_stays_when_nothing_is_new(usage: Usage) -> None:
 
 # ── classes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-BY_CLASS = Owner("team", ((ContainerName("one"), "small"), (ContainerName("two"), "large")))
+BY_CLASS = QuotaOwner("team", ((ContainerName("one"), "small"), (ContainerName("two"), "large")))
 
 
-def test_a_hold_counts_for_the_class_by_which_its_container_asked(usage: Usage) -> None:
+def test_a_hold_counts_for_the_class_by_which_its_container_asked(usage: LedgerUsage) -> None:
     hold(usage, placement(given("one", piece(FIRST, 300))), BY_CLASS)
     hold(usage, placement(given("two", piece(FIRST, 200))), BY_CLASS)
     hold(usage, placement(given("three", piece(FIRST, 100))), BY_CLASS)
@@ -261,25 +261,25 @@ def asked(count: int = 1) -> PodRequest:
     return structs.replace(request(by_card(count)), namespace="team")
 
 
-def test_without_quotas_nothing_bounds_a_pod(usage: Usage) -> None:
+def test_without_quotas_nothing_bounds_a_pod(usage: LedgerUsage) -> None:
     assert usage.quota == UNLIMITED
     assert usage.allowance(asked()) is None
     assert usage.refuses(TEAM, charges(part(1000, 100))) is None
 
 
-def test_the_quota_leaves_what_is_not_held(usage: Usage) -> None:
+def test_the_quota_leaves_what_is_not_held(usage: LedgerUsage) -> None:
     usage.limit(TWO)
     assert usage.quota == TWO
     assert usage.allowance(asked(2)) is None
     hold(usage, part(500))
     left = usage.allowance(asked(2))
     assert isinstance(left, Allowance)
-    assert (left.tight, left.left) == (True, ((Limit("T4", 200), 150),))
+    assert (left.tight, left.left) == (True, ((QuotaLimit("T4", 200), 150),))
     hold(usage, part(1000, of=SECOND), OTHER)
     assert usage.allowance(asked(2)) == left, "what others hold does not count"
 
 
-def test_what_a_namespace_would_hold_besides_counts_too(usage: Usage) -> None:
+def test_what_a_namespace_would_hold_besides_counts_too(usage: LedgerUsage) -> None:
     usage.limit(TWO)
     hold(usage, part(500))
     refused = usage.allowance(asked(), {T4: 100, ("", "A10"): 50})
@@ -290,16 +290,16 @@ def test_what_a_namespace_would_hold_besides_counts_too(usage: Usage) -> None:
 
 
 @pytest.mark.parametrize(("more", "fits"), [(100, True), (101, False)])
-def test_what_a_namespace_would_hold_counts_exactly(usage: Usage, more: int, *, fits: bool) -> None:
+def test_what_a_namespace_would_hold_counts_exactly(usage: LedgerUsage, more: int, *, fits: bool) -> None:
     usage.limit(TWO)
     assert (usage.allowance(asked(), {T4: more}) is None) is fits
     hold(usage, part(1000))
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("T4", 200), Limit("A10", 100)))}))
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("T4", 200), QuotaLimit("A10", 100)))}))
     usage.put_card(N2, card("n2", 0, model="A10", memory=1000))
     assert usage.allowance(asked(), {("", "A10"): 0}) is None
 
 
-def test_which_limits_name_a_model_is_found_out_once(usage: Usage) -> None:
+def test_which_limits_name_a_model_is_found_out_once(usage: LedgerUsage) -> None:
     usage.limit(TWO)
     usage.allowance(asked())
     known = usage._named["team"]  # pyright: ignore[reportPrivateUsage]  # kept names are about time alone
@@ -310,11 +310,11 @@ def test_which_limits_name_a_model_is_found_out_once(usage: Usage) -> None:
     assert usage._named == {}  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
 
 
-def test_a_quota_is_what_it_was_told_last(usage: Usage) -> None:
+def test_a_quota_is_what_it_was_told_last(usage: LedgerUsage) -> None:
     usage.limit(TWO)
     hold(usage, part(1000))
     assert usage.allowance(asked()) is None
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("A10", 200),))}))
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("A10", 200),))}))
     refused = usage.allowance(asked())
     assert isinstance(refused, Refusal)
     assert refused.message == "namespace team may hold A10 only, and this is T4"
@@ -322,14 +322,14 @@ def test_a_quota_is_what_it_was_told_last(usage: Usage) -> None:
     assert usage.allowance(asked()) is None
 
 
-def test_a_namespace_without_limits_and_one_without_a_quota_are_not_bounded(usage: Usage) -> None:
-    usage.limit(Quota({"team": NamespaceQuota(), "third": NamespaceQuota(limits=(Limit("T4", 1),))}))
+def test_a_namespace_without_limits_and_one_without_a_quota_are_not_bounded(usage: LedgerUsage) -> None:
+    usage.limit(Quota({"team": NamespaceQuota(), "third": NamespaceQuota(limits=(QuotaLimit("T4", 1),))}))
     assert usage.allowance(asked()) is None
     assert usage.allowance(structs.replace(asked(), namespace="other")) is None
     assert isinstance(usage.allowance(structs.replace(asked(), namespace="third")), Refusal)
 
 
-def test_a_hold_that_would_pass_the_quota_is_refused(usage: Usage) -> None:
+def test_a_hold_that_would_pass_the_quota_is_refused(usage: LedgerUsage) -> None:
     usage.limit(TWO)
     hold(usage, part(500))
     both = placement(given("main", piece(FIRST, 500), piece(SECOND, 1000)))
@@ -341,30 +341,30 @@ def test_a_hold_that_would_pass_the_quota_is_refused(usage: Usage) -> None:
     assert usage.refuses(OTHER, charges(more)) is None
 
 
-def test_what_is_given_back_for_a_hold_is_not_refused_again(usage: Usage) -> None:
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("T4", 50),))}))
+def test_what_is_given_back_for_a_hold_is_not_refused_again(usage: LedgerUsage) -> None:
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("T4", 50),))}))
     before, same, more = charges(part(900)), charges(part(900, of=SECOND)), charges(part(901))
     assert usage.refuses(TEAM, same, before=before) is None
     assert usage.refuses(TEAM, more, before=before) is not None
     assert usage.refuses(TEAM, same) is not None
 
 
-def test_a_quota_may_name_the_label_of_a_node(usage: Usage) -> None:
-    usage.put_place(N1, Place("", "Turing"))
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("Turing", 50),))}))
+def test_a_quota_may_name_the_label_of_a_node(usage: LedgerUsage) -> None:
+    usage.put_place(N1, NodePlace("", "Turing"))
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("Turing", 50),))}))
     assert usage.refuses(TEAM, charges(part(500))) is None
     assert usage.refuses(TEAM, charges(part(501))) is not None
 
 
-def test_devices_and_cards_that_are_not_known_pass_no_quota(usage: Usage) -> None:
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("T4", 0),))}))
+def test_devices_and_cards_that_are_not_known_pass_no_quota(usage: LedgerUsage) -> None:
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("T4", 0),))}))
     assert usage.refuses(TEAM, charges(part(1, of=CardUUID("unknown")))) is None
     assert usage.refuses(TEAM, [Charge(FIRST, MiB(0), Percent(0), shares=1)]) is None
     assert usage.refuses(TEAM, charges(part(1))) is not None
 
 
-def test_a_request_for_a_part_is_bounded_as_a_whole_card_is(usage: Usage) -> None:
-    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("T4", 50),))}))
+def test_a_request_for_a_part_is_bounded_as_a_whole_card_is(usage: LedgerUsage) -> None:
+    usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("T4", 50),))}))
     half = structs.replace(request(by_memory(500)), namespace="team")
     assert usage.allowance(half) is None
     hold(usage, part(10))

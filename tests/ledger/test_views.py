@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from fractile.ledger.ledger import Ledger, State
+from fractile.ledger.ledger import EntryState, Ledger
 from fractile.ledger.precedence import LAST, Rank
 from fractile.ledger.usage import Key
 from fractile.model.card import Card
 from fractile.model.placement import Charge
-from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
-from fractile.policy.quota import Kind
+from fractile.policy.quota import CardKind
 from tests.builders import CARD_MEMORY as FULL
 from tests.builders import (
     Clock,
@@ -336,7 +336,7 @@ def test_the_first_write_of_a_binding_is_told_from_a_later_one(ledger: Ledger, c
     assert not ledger.sent(A)
     entry = ledger.entry(A)
     assert entry is not None
-    assert (entry.sent, entry.since, entry.state) == (True, clock.now, State.ASSUMED)
+    assert (entry.sent, entry.since, entry.state) == (True, clock.now, EntryState.ASSUMED)
     assert ledger.sent(A)
 
 
@@ -463,7 +463,7 @@ def test_a_refused_move_leaves_the_entry_as_it_was(ledger: Ledger, clock: Clock)
 
 # ── owners and ranks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-TEAM = Owner("team")
+TEAM = QuotaOwner("team")
 
 
 def test_a_hold_is_counted_for_its_owner(ledger: Ledger) -> None:
@@ -483,15 +483,15 @@ def test_a_hold_is_counted_for_its_owner(ledger: Ledger) -> None:
 
 
 def test_a_hold_is_counted_by_class_and_by_the_labels_of_its_node(ledger: Ledger) -> None:
-    ledger.usage.put_place(N1, Place("red", "Volta"))
-    owner = Owner("team", ((ContainerName("main"), "small"),))
+    ledger.usage.put_place(N1, NodePlace("red", "Volta"))
+    owner = QuotaOwner("team", ((ContainerName("main"), "small"),))
     ledger.observe(A, on_card(0, FULL // 2), owner)
     assert dict(ledger.usage.rows()) == {Key("team", "small", "Tesla-V100", "Volta", "red"): 50}
 
 
 def test_quotas_and_arrays_know_the_cards_that_are_there(ledger: Ledger) -> None:
     assert ledger.arrays.models == ["Tesla-V100"]
-    assert set(ledger.usage.kinds()) == {Kind("", "Tesla-V100", MiB(FULL))}
+    assert set(ledger.usage.kinds()) == {CardKind("", "Tesla-V100", MiB(FULL))}
     assert ledger.bounds.somewhere(request(by_card(2)), None)
     for node in ("n1", "n2"):
         for index in range(2):
@@ -505,7 +505,7 @@ def test_what_was_assumed_elsewhere_keeps_its_owner(ledger: Ledger) -> None:
     ledger.observe(A, on_card(1, 10))
     entry = ledger.entry(A)
     assert entry is not None
-    assert (entry.owner, entry.state) == (TEAM, State.BOUND)
+    assert (entry.owner, entry.state) == (TEAM, EntryState.BOUND)
 
 
 def test_a_conflict_that_is_settled_keeps_its_owner_and_its_rank(ledger: Ledger) -> None:
@@ -531,7 +531,7 @@ def test_a_pod_has_no_rank_until_a_watch_shows_it_bound(ledger: Ledger, clock: C
 
 
 def test_a_quota_refuses_a_hold_and_a_move_that_would_pass_it(ledger: Ledger) -> None:
-    ledger.usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("V100", 50),))}))
+    ledger.usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("V100", 50),))}))
     assert ledger.assume(A, on_card(0, FULL), TEAM) == Refusal(
         Code.QUOTA, "namespace team may hold 0.5 V100, holds 0, and this pod takes 1"
     )
@@ -543,7 +543,7 @@ def test_a_quota_refuses_a_hold_and_a_move_that_would_pass_it(ledger: Ledger) ->
     )
     assert ledger.move(A, on_card(1, FULL // 2)) is None
     assert ledger.observe(B, on_card(0, FULL // 2), TEAM) is None, "what runs stays"
-    ledger.usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("V100", 1),))}))
+    ledger.usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("V100", 1),))}))
     assert ledger.move(B, on_card(0, FULL // 2)) is None, "as much as before is not refused"
 
 

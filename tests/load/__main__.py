@@ -15,9 +15,10 @@ from time import monotonic
 import click
 import msgspec
 
-from fractile.cluster import down, programs
-from fractile.cluster.layout import default_clusters_dir, layout
-from fractile.cluster.progress import silent
+from fractile.lab.cluster import down
+from fractile.lab.layout import default_clusters_dir, layout
+from fractile.lab.machine import programs
+from fractile.lab.progress import silent
 from tests.load import report
 from tests.load.figures import Round
 from tests.load.profiles import Profiles

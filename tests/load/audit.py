@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.cluster.controlplane import CONTROL_PLANE_GROUP
+from fractile.lab.cluster.controlplane import CONTROL_PLANE_GROUP
 
 SCHEDULER_USER = "system:kube-scheduler"
 CONTROL_PLANE_USER = CONTROL_PLANE_GROUP

@@ -10,7 +10,7 @@ import msgspec
 from fractile.errors import ApiError, SetupError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import KubeStruct, ObjectMeta
+from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from tests.load.scenarios import Manifest, Scenario
 
 _POLL = 0.2

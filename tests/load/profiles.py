@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fractile.cluster import processes
+from fractile.lab.machine import processes
 from tests.load.scenarios import Scenario
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The programs of a run: what `fractile up` would start, less nodes and kube-controller-manager, and what they use up.
 
-Everything is started through ``fractile.cluster``, so that `fractile down --name` finds it, also after a crash.
+Everything is started through ``fractile.lab``, so that `fractile down --name` finds it, also after a crash.
 """
 
 import asyncio
@@ -18,15 +18,16 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from fractile.cluster import component, controlplane, processes, state
-from fractile.cluster.component import Component, HttpProbe
-from fractile.cluster.controlplane import CONTROL_PLANE_GROUP, Secrets
-from fractile.cluster.layout import Layout
-from fractile.cluster.programs import GO_FOLDERS, Programs
-from fractile.cluster.progress import silent
-from fractile.cluster.spec import from_options
-from fractile.cluster.state import State
 from fractile.errors import SetupError
+from fractile.lab.cluster import component, controlplane, state
+from fractile.lab.cluster.component import Component, HttpProbe
+from fractile.lab.cluster.controlplane import CONTROL_PLANE_GROUP, Secrets
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.cluster.state import ClusterState
+from fractile.lab.layout import ClusterLayout
+from fractile.lab.machine import processes
+from fractile.lab.machine.programs import GO_FOLDERS, Programs
+from fractile.lab.progress import silent
 from tests.load.audit import POLICY
 from tests.load.figures import Used
 from tests.load.scenarios import Scenario
@@ -46,9 +47,9 @@ _BUILD = 300.0  # seconds
 class Cluster:
     """The programs of the cluster ``place``. ``found``: where the Kubernetes programs are."""
 
-    def __init__(self, place: Layout, found: Programs, *, now: datetime) -> None:
+    def __init__(self, place: ClusterLayout, found: Programs, *, now: datetime) -> None:
         spec = from_options(place.name, nodes=1, unit=UNIT)  # of the node only the address is used
-        self.state: State = state.first(
+        self.state: ClusterState = state.first(
             place, spec, hollow="nobody runs the nodes", fractile=True, programs=str(found.folder)
         )
         state.save(place, self.state)

@@ -9,19 +9,19 @@ from time import monotonic
 
 import msgspec
 
-from fractile.cluster import objects
-from fractile.cluster.controlplane import webhook_url
 from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import Node
+from fractile.lab.cluster import objects
+from fractile.lab.cluster.controlplane import webhook_url
+from fractile.wire.kubernetes.objects import Node
 from tests.load import audit, pods, seed, world
 from tests.load.audit import Tail
 from tests.load.figures import CONTROL_PLANE, SCHEDULER, Round, alone, rate_of, shares, sums, verbs_of
 from tests.load.profiles import Profiles
 from tests.load.programs import Cluster
 from tests.load.scenarios import Scenario
-from tests.main.siege import besieged
+from tests.serving.siege import besieged
 
 _WARM_UP = 40  # pods
 _SLOWEST = 5.0  # pods per second; a round that is slower has something wrong with it

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from fractile.dialects.aliyun import MEMORY
-from fractile.wire.queued import ANNOTATION as GLOBAL_PLACEMENT
-from fractile.wire.queued import GATE
+from fractile.wire.kubernetes.queued import ANNOTATION as GLOBAL_PLACEMENT
+from fractile.wire.kubernetes.queued import GATE
 
 ALL_NODES = 100  # percentageOfNodesToScore
 ADAPTIVE = 0  # kube-scheduler's default: the larger the cluster, the smaller the part that is looked at

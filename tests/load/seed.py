@@ -11,17 +11,17 @@ import ssl
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from fractile.cluster.certificates import KeyPair
-from fractile.cluster.controlplane import Secrets
-from fractile.cluster.state import State
 from fractile.errors import SetupError
+from fractile.lab.cluster.certificates import KeyPair
+from fractile.lab.cluster.controlplane import Secrets
+from fractile.lab.cluster.state import ClusterState
 from tests.load.world import Stored
 
 _AT_ONCE = 100  # puts in a transaction; etcd takes 128
 _TIMEOUT = 30.0  # seconds
 
 
-def put_all(state: State, secrets: Secrets, objects: Iterable[Stored]) -> int:
+def put_all(state: ClusterState, secrets: Secrets, objects: Iterable[Stored]) -> int:
     """How many were put. Blocks."""
     context = _context(secrets.etcd_ca, secrets.etcd_client)
     connection = http.client.HTTPSConnection("127.0.0.1", state.ports.etcd, timeout=_TIMEOUT, context=context)

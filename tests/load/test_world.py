@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
-from fractile.control.feed import CardFeed, PodFeed
-from fractile.control.waiting import WaitingPods
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import Node, Pod
+from fractile.watch.event_handlers import CardHandlers, PodHandlers
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.kubernetes.objects import Node, Pod
 from tests.builders import cluster
 from tests.load.scenarios import BY_NAME, ON_REQUEST, SIZES, TABLE
 from tests.load.world import CARD, CARDS, UNIT, Stored, cells, node_name, objects
@@ -28,8 +28,8 @@ def test_the_cluster_is_the_same_whenever_it_is_made(stored: list[Stored]):
 def test_the_control_plane_believes_all_cards_and_all_placements(stored: list[Stored]):
     ledger = cluster({})
     doubted: list[str] = []
-    cards = CardFeed(ledger, freed=lambda node: None)
-    pods = PodFeed(
+    cards = CardHandlers(ledger, freed=lambda node: None)
+    pods = PodHandlers(
         ledger=ledger,
         waiting=WaitingPods(),
         unit=UNIT,

@@ -15,7 +15,7 @@ from fractile.dialects import table
 from fractile.dialects.aliyun import MEMORY
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName
-from fractile.wire import extended_resource, placement
+from fractile.wire.fractile import extended_resource, placement
 from tests.builders import given, piece
 from tests.builders import placement as placed
 from tests.load.scenarios import SIZES, Manifest, gpu_pod

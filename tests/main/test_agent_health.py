@@ -7,14 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from fractile.main.agent_health import health_options, health_rules
-from fractile.policy.health import Rules
+from fractile.policy.health import HealthRules
 
 logs: list[Path | None] = []  # what --kernel-log said, in each call of ``parsed``
 
 
-def parsed(*args: str, **environ: str) -> Rules | str:
+def parsed(*args: str, **environ: str) -> HealthRules | str:
     """The rules that the options make, or what is wrong with them."""
-    made: list[Rules] = []
+    made: list[HealthRules] = []
 
     @click.command()
     @health_options
@@ -42,7 +42,7 @@ def parsed(*args: str, **environ: str) -> Rules | str:
 
 
 def test_without_options_the_rules_are_the_defaults() -> None:
-    assert parsed() == Rules()
+    assert parsed() == HealthRules()
 
 
 def test_options_say_numbers_and_minutes() -> None:
@@ -52,18 +52,18 @@ def test_options_say_numbers_and_minutes() -> None:
         "--passing-minutes=0.5",
         "--reset-minutes=60",
         "--cooling-minutes=1",
-    ) == Rules(ignored_xids=frozenset({61, 74}), added_xids=frozenset({31}), passes=30.0, reset=3600.0, cool=60.0)
+    ) == HealthRules(ignored_xids=frozenset({61, 74}), added_xids=frozenset({31}), passes=30.0, reset=3600.0, cool=60.0)
 
 
 def test_the_environment_says_the_same_for_a_daemonset() -> None:
-    assert parsed(FRACTILE_IGNORE_XIDS="79", FRACTILE_SICK_XIDS="13,31", FRACTILE_RESET_MINUTES="5") == Rules(
+    assert parsed(FRACTILE_IGNORE_XIDS="79", FRACTILE_SICK_XIDS="13,31", FRACTILE_RESET_MINUTES="5") == HealthRules(
         ignored_xids=frozenset({79}), added_xids=frozenset({13, 31}), reset=300.0
     )
 
 
 def test_the_kernels_log_is_read_unless_somebody_says_otherwise() -> None:
     for args in ((), ("--kernel-log=",), ("--kernel-log=/run/log",)):
-        assert isinstance(parsed(*args), Rules)
+        assert isinstance(parsed(*args), HealthRules)
     assert logs[-3:] == [Path("/dev/kmsg"), None, Path("/run/log")]
 
 

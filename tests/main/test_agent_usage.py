@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fractile.agent.books import Kubelet
-from fractile.agent.catalog import Catalog, Stock
-from fractile.agent.journal import Journal
-from fractile.agent.pods import NodePods
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.limits.journal import Journal
+from fractile.agent.node.catalog import Catalog, CurrentCatalog
+from fractile.agent.node.pods import NodePods
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.events import EventRecorder
@@ -25,7 +25,7 @@ async def test_the_log_says_what_becomes_of_use_outside_the_ledger(
         for loop in usage_loops(
             client,
             EventRecorder(client, "test"),
-            stock=Stock(Catalog.of(CARDS, MemoryUnit.GiB)),
+            stock=CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB)),
             pods=NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB),
             journal=Journal(tmp_path / "slices", new_token=lambda: "t"),
             kubelet=Kubelet(tmp_path / "none.sock", tmp_path / "none"),

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from fractile.agent import http
-from fractile.agent.beliefs import SOCKET
-from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.agent.debug_state import SOCKET
+from fractile.agent.usage import http
+from fractile.agent.usage.http import Address, HttpServer, PageRequest, Response
 from fractile.main import agent, alive
 from tests.main.process import PROGRAM
 
 
-async def healthy(request: Request) -> Response:
+async def healthy(request: PageRequest) -> Response:
     return Response(b"ok\n")
 
 
-async def broken(request: Request) -> Response:
+async def broken(request: PageRequest) -> Response:
     raise RuntimeError("a bug")
 
 

@@ -10,14 +10,15 @@ import httpx2
 import msgspec
 import pytest
 
+from fractile.extender.bind import CRASH_AT
 from fractile.kube import paths
-from fractile.main.control_plane import CRASH_AT
-from fractile.wire import debug_state, extended_resource, placement
-from fractile.wire.objects import Pod
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
+from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT, KEY
+from fractile.wire.fractile import extended_resource, placement
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.output import debug_state
 from tests.builders import cards, container, on_card, pod, resource
-from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.main.plane import until
 from tests.main.process import Running, control_plane
 
 

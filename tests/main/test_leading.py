@@ -13,10 +13,10 @@ import pytest
 
 from fractile.kube import paths
 from fractile.main.leading import PAUSE_AT, QUIET
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import cards, resource
-from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer, Fault
+from tests.main.plane import until
 from tests.main.process import Running, control_plane, free_port
 from tests.main.test_control_plane import ask, bind, fitting, kubeconfig, stored, submit
 

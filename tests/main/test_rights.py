@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from fractile.cluster import objects
-from fractile.control.classes_lost import GRACE
+from fractile.classes.lost import GRACE
 from fractile.kube import paths
+from fractile.lab.cluster import objects
 from fractile.main.leading import DEFAULT_LEASE
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
+from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from tests.charts.rendering import documents
-from tests.control.class_plane import controllers
-from tests.control.class_world import class_object, gpu, labels, node, resource
+from tests.classes.class_plane import controllers
+from tests.classes.class_world import class_object, gpu, labels, node, resource
 from tests.fakes.apiserver import FakeApiServer, Fault
-from tests.main import test_webhook
 from tests.main.process import Running, control_plane, free_port
-from tests.main.test_classes import eventually
+from tests.main.term import test_webhook
+from tests.main.term.test_classes import eventually
 from tests.main.test_control_plane import ask, bind, fitting, stored, submit
 from tests.rights import Asked, Rule, asked, refused, rules, unused
 

@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from fractile.control.steps import Step
+from fractile.debug.trace_steps import TraceStep
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.main.tracing import Tracing, trace_id, tracing
-from tests.agent.test_enforce import until
+from tests.agent.limits.test_enforce import until
 from tests.agent.world import CARDS, Asks, world
 from tests.builders import cards, resource
 from tests.fakes.apiserver import FakeApiServer
@@ -82,7 +82,7 @@ def test_the_id_of_a_trace_is_the_uid_of_the_pod() -> None:
 
 def test_a_step_is_a_span_with_its_times_and_names(spans: tuple[Tracing, InMemorySpanExporter]) -> None:
     told, exporter = spans
-    told.trace(Step("filter", UID, "team-a/p", 1_000, 3_000, "no room", {"asked": 4}))
+    told.trace(TraceStep("filter", UID, "team-a/p", 1_000, 3_000, "no room", {"asked": 4}))
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.start_time, span.end_time) == ("filter", 1_000, 3_000)
     assert span.context is not None
@@ -100,7 +100,7 @@ def test_a_step_is_a_span_with_its_times_and_names(spans: tuple[Tracing, InMemor
 def test_what_has_no_uid_gets_a_trace_of_its_own(spans: tuple[Tracing, InMemorySpanExporter]) -> None:
     told, exporter = spans
     for _ in range(2):
-        told.trace(Step("filter", "", "a/p", 1, 2))
+        told.trace(TraceStep("filter", "", "a/p", 1, 2))
     assert len({s.context.trace_id for s in exporter.get_finished_spans() if s.context}) == 2
 
 

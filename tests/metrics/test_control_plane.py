@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fractile.metrics import control_plane
-from fractile.metrics.control_plane import LIMIT, ControlPlaneFigures, Held, Limited, PlacementFigures, page
+from fractile.metrics.control_plane import LIMIT, ControlPlaneFigures, Limited, NamespaceHold, PlacementFigures, page
 from fractile.metrics.exposition import Distribution, Family
 from tests.metrics.parsers import parsed
 
@@ -37,10 +37,10 @@ FIGURES = ControlPlaneFigures(
     ),
     limits=(Limited("a", "M40", 200, 150),),
     held=(
-        Held("a", "", "Tesla M40", "public", 100),
-        Held("a", "small", "Tesla M40", "public", 50),
-        Held("a", "", "Tesla M40", "public", 25),
-        Held("b", "", 'odd "model"', "", 1),
+        NamespaceHold("a", "", "Tesla M40", "public", 100),
+        NamespaceHold("a", "small", "Tesla M40", "public", 50),
+        NamespaceHold("a", "", "Tesla M40", "public", 25),
+        NamespaceHold("b", "", 'odd "model"', "", 1),
     ),
 )
 
@@ -86,7 +86,7 @@ def test_no_limit_drops_what_is_said_of_placement() -> None:
 
 
 def test_the_number_of_series_has_a_limit_and_the_page_says_how_many_are_missing() -> None:
-    many = msgspec.structs.replace(FIGURES, held=[Held(f"n{i}", "", "m", "", 1) for i in range(LIMIT + 100)])
+    many = msgspec.structs.replace(FIGURES, held=[NamespaceHold(f"n{i}", "", "m", "", 1) for i in range(LIMIT + 100)])
     made = page(many)
     found = parsed(made.render(openmetrics=True), openmetrics=True)
     assert found["fractile_control_plane_dropped_series"].samples[0].value == made.dropped == 102

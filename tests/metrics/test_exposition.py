@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Metric
 
-from fractile.metrics.exposition import Family, Page, wants_openmetrics
+from fractile.metrics.exposition import Family, MetricsPage, wants_openmetrics
 from tests.metrics.parsers import parsed
 
 GAUGE = Family("f_size_bytes", "gauge", "A size.", ("a", "b"))
@@ -13,13 +13,13 @@ COUNTER = Family("f_seen", "counter", "Times\nseen \\ so far.", ("a",))
 INFO = Family("f_thing", "info", "What it is.", ("a", "version"))
 
 
-def parse(page: Page, *, openmetrics: bool) -> dict[str, Metric]:
+def parse(page: MetricsPage, *, openmetrics: bool) -> dict[str, Metric]:
     return parsed(page.render(openmetrics=openmetrics), openmetrics=openmetrics)
 
 
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "openmetrics"])
 def test_families_of_all_kinds_are_read_back(openmetrics: bool) -> None:
-    page = Page(limit=10)
+    page = MetricsPage(limit=10)
     page.add(GAUGE, 1.5, "x", "y")
     page.add(GAUGE, 2, "x", "z")
     page.add(COUNTER, 7, "x")
@@ -38,20 +38,20 @@ def test_families_of_all_kinds_are_read_back(openmetrics: bool) -> None:
 
 
 def test_a_unit_is_told_to_who_can_read_it() -> None:
-    page = Page(limit=1)
+    page = MetricsPage(limit=1)
     page.add(GAUGE, 1, "x", "y")
     assert parse(page, openmetrics=True)["f_size_bytes"].unit == "bytes"
 
 
 def test_a_series_without_a_value_is_none_and_its_family_is_not_shown() -> None:
-    page = Page(limit=1)
+    page = MetricsPage(limit=1)
     page.add(GAUGE, None, "x", "y")
     assert page.render(openmetrics=False) == b""
     assert page.render(openmetrics=True) == b"# EOF\n"
 
 
 def test_beyond_the_limit_series_are_counted_and_not_shown() -> None:
-    page = Page(limit=2)
+    page = MetricsPage(limit=2)
     for n in range(5):
         page.add(COUNTER, n, str(n))
     page.add(COUNTER, 9, "0")  # no new series
@@ -60,7 +60,7 @@ def test_beyond_the_limit_series_are_counted_and_not_shown() -> None:
 
 
 def test_what_must_be_shown_is_shown_beyond_the_limit_too() -> None:
-    page = Page(limit=0)
+    page = MetricsPage(limit=0)
     page.always(COUNTER, 1, "x")
     page.add(COUNTER, 1, "y")
     assert (page.size, page.dropped) == (1, 1)
@@ -68,7 +68,7 @@ def test_what_must_be_shown_is_shown_beyond_the_limit_too() -> None:
 
 def test_the_wrong_number_of_labels_is_an_error() -> None:
     with pytest.raises(ValueError, match="has 2 labels, not 1"):
-        Page(limit=1).add(GAUGE, 1, "x")
+        MetricsPage(limit=1).add(GAUGE, 1, "x")
 
 
 @given(
@@ -77,7 +77,7 @@ def test_the_wrong_number_of_labels_is_an_error() -> None:
     openmetrics=st.booleans(),
 )
 def test_any_label_and_any_number_come_back(labels: list[str], value: float, openmetrics: bool) -> None:
-    page = Page(limit=10)
+    page = MetricsPage(limit=10)
     for label in labels:
         page.add(GAUGE, value, label, "y")
     if any(c in label for label in labels for c in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"):

@@ -11,8 +11,8 @@ from fractile.metrics import families
 from fractile.metrics.exposition import Family
 from fractile.metrics.gpu_manager import gpu_manager_usage
 from fractile.metrics.node import LIMIT, AgentFigures, page
-from fractile.wire import gpu_manager_usage as gpu_manager_wire
-from fractile.wire.node_usage import CardUsage, ContainerUsage, DepartedUsage, NodeUsage, Outside, SliceUsage
+from fractile.wire.foreign import gpu_manager_usage as gpu_manager_wire
+from fractile.wire.output.node_usage import CardUsage, ContainerUsage, DepartedUsage, NodeUsage, Outside, SliceUsage
 from tests.metrics.parsers import parsed
 
 MIB = 2**20

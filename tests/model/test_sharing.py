@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.model.sharing import FREE, Rule
+from fractile.model.sharing import FREE, SharingRule
 from fractile.model.units import MiB
 
 CARD = MiB(16_276)
-QUARTERS = Rule(4, (Fraction(1, 4), Fraction(1, 2)))
+QUARTERS = SharingRule(4, (Fraction(1, 4), Fraction(1, 2)))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_card_has_place_for_so_many_slices() -> None:
 
 @given(st.integers(2, 8), st.integers(9_000, 200_000))
 def test_as_many_equal_fractions_as_there_are_fit_on_a_card(parts: int, card: int) -> None:
-    rule = Rule(parts, (Fraction(1, parts),))
+    rule = SharingRule(parts, (Fraction(1, parts),))
     (size,) = rule.sizes(MiB(card))
     assert rule.admits(MiB(card), memory=size, cores=100 // parts)
     assert size * parts <= card < (size + 1) * parts

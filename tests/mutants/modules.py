@@ -37,8 +37,12 @@ MODULES = (
     _of_ledger("wishes"),
     Modules(
         name="cards",
-        sources=("src/fractile/policy/cards.py",),
-        tests=("tests/policy/test_cards.py", "tests/policy/test_others.py", "tests/policy/test_topology.py"),
+        sources=("src/fractile/policy/cards/choice.py",),
+        tests=(
+            "tests/policy/cards/test_choice.py",
+            "tests/policy/cards/test_others.py",
+            "tests/policy/cards/test_topology.py",
+        ),
     ),
     Modules(
         name="bind",
@@ -51,21 +55,25 @@ MODULES = (
     ),
     Modules(
         name="prestart",
-        sources=("src/fractile/agent/prestart.py",),
+        sources=("src/fractile/agent/deviceplugin/prestart.py",),
         tests=(
-            "tests/agent/test_prestart.py",
-            "tests/agent/test_prestart_choice.py",
-            "tests/agent/test_prestart_room.py",
+            "tests/agent/deviceplugin/test_prestart.py",
+            "tests/agent/deviceplugin/test_prestart_choice.py",
+            "tests/agent/deviceplugin/test_prestart_room.py",
         ),
     ),
     Modules(
         name="owner",
-        sources=("src/fractile/agent/owner.py", "src/fractile/agent/owners.py"),
-        tests=("tests/agent/test_owner.py", "tests/agent/test_owner_listed.py", "tests/agent/test_owners.py"),
+        sources=("src/fractile/agent/kubelet/owner.py", "src/fractile/agent/node/owners.py"),
+        tests=(
+            "tests/agent/kubelet/test_owner.py",
+            "tests/agent/kubelet/test_owner_listed.py",
+            "tests/agent/node/test_owners.py",
+        ),
     ),
     Modules(
         name="doubt",
-        sources=("src/fractile/control/doubt.py",),
-        tests=("tests/control/test_doubt.py",),
+        sources=("src/fractile/reconcile/assumed_pods.py",),
+        tests=("tests/reconcile/test_assumed_pods.py",),
     ),
 )

@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from fractile.model.health import CardEvent, Reading
+from fractile.model.health import CardEvent, HealthReading
 from fractile.model.properties import shared
 from fractile.nvml.meter import CardReading
 
@@ -26,8 +26,8 @@ class Asker:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
-    def readings(self) -> list[Reading]:
-        return self._ask("readings", list[Reading])
+    def readings(self) -> list[HealthReading]:
+        return self._ask("readings", list[HealthReading])
 
     def events(self, seconds: float) -> list[CardEvent]:
         return self._ask(f"events {seconds}", list[CardEvent])

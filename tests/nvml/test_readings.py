@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.model.health import Reading, Silence
+from fractile.model.health import HealthReading, Silence
 from tests.nvml.asker import Asker, asker
 from tests.nvml.test_driver import library
 
@@ -17,7 +17,7 @@ def write(path: Path, **state: int) -> Path:
     return file
 
 
-def first(ask: Asker) -> Reading:
+def first(ask: Asker) -> HealthReading:
     return ask.readings()[0]
 
 
@@ -29,7 +29,7 @@ def test_an_old_driver_that_says_nothing_of_health_still_lists_its_cards_and_eve
         assert (one.index, lost.index, three.index) == (0, 1, 2)
         assert (lost.card, lost.silence, lost.error) == (None, Silence.LOST, "GPU is lost")
         for reading in (one, three):
-            known = {f for f in Reading.__struct_fields__ if getattr(reading, f) is not None}
+            known = {f for f in HealthReading.__struct_fields__ if getattr(reading, f) is not None}
             assert known == {"index", "card", "error"}
         assert ask.events(0.2) == []
 

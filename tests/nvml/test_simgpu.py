@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fractile.model.health import CardEvent, EventKind, Reading, Silence
+from fractile.model.health import CardEvent, EventKind, HealthReading, Silence
 from fractile.model.units import CardUUID
 from fractile.nvml.simulated import SimulatedDriver
 from tests.nvml.asker import Asker, asker
-from tests.policy.machines import LARGE, MACHINES, Machine
+from tests.policy.cards.machines import LARGE, MACHINES, Machine
 
 BUILD = Path(os.environ.get("FRACTILE_NATIVE_BUILD", Path(__file__).parents[2] / "native" / "build")) / "simgpu"
 CTL = BUILD / "simgpu-ctl"
@@ -152,7 +152,7 @@ def test_a_new_session_is_one_although_a_meter_asks_in_it_too(host: Host) -> Non
     assert [r.uuid for r in host.ask.read()] == [A]
 
 
-def well(reading: Reading) -> tuple[object, ...]:
+def well(reading: HealthReading) -> tuple[object, ...]:
     """What of a reading is about heat, worn memory and the driver's advice."""
     return reading.temperature, reading.repair_pending, reading.repair_failed, reading.reset_wanted
 

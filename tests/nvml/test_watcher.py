@@ -9,21 +9,21 @@ import pytest
 
 from fractile.errors import SetupError
 from fractile.model.card import Card
-from fractile.model.health import CardEvent, EventKind, Reading, Silence
+from fractile.model.health import CardEvent, EventKind, HealthReading, Silence
 from fractile.model.units import CardUUID
 from fractile.nvml.watcher import Failed, Readings, Report, Watcher
 from tests.agent.world import card
 
 CARD = card(0)
-WELL = Reading(index=0, card=CARD)
-LOST = Reading(index=0, card=None, silence=Silence.LOST)
+WELL = HealthReading(index=0, card=CARD)
+LOST = HealthReading(index=0, card=None, silence=Silence.LOST)
 
 
 class Scripted:
     """A driver that answers what the test put there."""
 
     def __init__(self) -> None:
-        self.now: list[Reading] | None = [WELL]
+        self.now: list[HealthReading] | None = [WELL]
         self.coming: queue.Queue[CardEvent] = queue.Queue()
         self.renewed = 0
         self.read = 0
@@ -33,7 +33,7 @@ class Scripted:
     def cards(self) -> list[Card]:
         return []
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HealthReading]:
         self.hangs.wait(30)
         self.read += 1
         if self.now is None:

@@ -10,7 +10,8 @@ PAGE = ROOT / "docs" / "observability.md"
 _ROW = re.compile(r"^\| `([^`]*=)` \| (control plane|agent) \|", re.MULTILINE)
 _VALUE = re.compile(r"=%\S*")
 _BARE = re.compile(r" %s(?= |$)")  # fields that are put together elsewhere
-PROGRAMS = {"control plane": ("extender", "control", "kube", "main"), "agent": ("agent", "main", "kube")}
+CONTROL_PLANE = ("classes", "debug", "extender", "globalplacement", "reconcile", "serving", "watch")
+PROGRAMS = {"control plane": (*CONTROL_PLANE, "kube", "main"), "agent": ("agent", "main", "kube")}
 WEBHOOK = {"control plane": ("admission",), "agent": ()}
 
 

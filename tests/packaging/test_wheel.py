@@ -29,8 +29,8 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
     ]
 
     assert {str(Path("fractile") / p.relative_to(SOURCE)) for p in files} - inside == set()
-    assert {"fractile/cluster/kubernetes/go.mod", "fractile/cluster/kubernetes/go.sum"} <= inside
-    assert any(name.startswith("fractile/cluster/manifests/") for name in inside)
+    assert {"fractile/lab/machine/kubernetes/go.mod", "fractile/lab/machine/kubernetes/go.sum"} <= inside
+    assert any(name.startswith("fractile/lab/cluster/manifests/") for name in inside)
 
 
 def test_the_wheel_carries_the_licence(wheel: Path) -> None:

@@ -4,9 +4,9 @@ from time import perf_counter
 
 import msgspec
 
-from fractile.wire.extender import BindingArgs, BindingResult
+from fractile.wire.kubernetes.extender import BindingArgs, BindingResult
 from tests.builders import container
-from tests.control.plane import Plane, plane
+from tests.main.plane import Plane, plane
 from tests.perf.report import Row
 
 PODS = 500

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from fractile.control.waiting import WaitingPods
 from fractile.extender.app import Extender
 from fractile.extender.expected import Expected
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.properties import shared
 from fractile.model.units import MemoryUnit, MiB, Percent, PodUID
-from fractile.wire.extender import FilterResult
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import given, piece
 from tests.builders import placement as placed
 from tests.perf import timing
@@ -74,9 +74,9 @@ def _card(node: int, slot: int) -> Card:
 
 def _classes() -> list[DeviceClass]:
     """50, of which four are asked for here."""
-    half = Requirement("clock", Operator.GT, ("1.1GHz",))
+    half = PropertyRequirement("clock", Operator.GT, ("1.1GHz",))
     others = (
-        DeviceClass(f"class-{n}", requirements=(Requirement("model", Operator.IN, (MODELS[n % 4],)),))
+        DeviceClass(f"class-{n}", requirements=(PropertyRequirement("model", Operator.IN, (MODELS[n % 4],)),))
         for n in range(46)
     )
     return [

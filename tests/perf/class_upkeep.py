@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.control.classes import ClassControllers
-from fractile.control.classes_count import count
-from fractile.control.feed import CardFeed
+from fractile.classes.controllers import ClassControllers
+from fractile.classes.count import count
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
 from fractile.model.properties import shared
 from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.wire import extended_resource
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.resource_class import (
+from fractile.watch.event_handlers import CardHandlers
+from fractile.wire.fractile import extended_resource
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import (
     ClassMeta,
     DeviceSelector,
     MatchExpression,
@@ -145,7 +145,7 @@ class _World:
     def __init__(self, count: int = CLASSES) -> None:
         self.ledger = Ledger(time.monotonic)
         self.control = ClassControllers(self.ledger, KubeClient(Credentials("http://127.0.0.1:1")))
-        self._feed = CardFeed(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
+        self._feed = CardHandlers(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
         decoder = msgspec.json.Decoder(ExtendedResource)
         self.objects = [decoder.decode(raw) for raw in card_objects()]
         began = time.perf_counter()

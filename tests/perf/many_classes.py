@@ -18,13 +18,13 @@ import msgspec
 
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from fractile.wire.extended_resource import API_VERSION, from_card
-from fractile.wire.objects import Pod
-from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX, ResourceClass
+from fractile.wire.fractile.extended_resource import API_VERSION, from_card
+from fractile.wire.fractile.resource_class import GPU_SLOT, RESOURCE_PREFIX, ResourceClass
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import container, pod
+from tests.classes.class_world import gpu
 from tests.contract import real_apiserver
 from tests.contract.kubectl import with_manifests
-from tests.control.class_world import gpu
 from tests.main.process import Running, control_plane
 from tests.perf.memory import memory_of, processor_of
 from tests.perf.report import Row

@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from fractile.cluster.images import PAUSE
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import from_options
-from fractile.cluster.up import Wish
 from fractile.dialects.aliyun import MEMORY
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import from_options
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.machine.images import PAUSE
 from fractile.model.units import MemoryUnit
-from fractile.wire.objects import KubeStruct, ObjectMeta
+from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from tests.e2e.conftest import why_not
 from tests.perf.report import Row
 from tests.perf.usage import processor_time
@@ -80,7 +80,7 @@ async def _cluster() -> AsyncGenerator[LocalCluster]:
     cluster = LocalCluster(NAME)
     await asyncio.to_thread(cluster.down)
     try:
-        wish = Wish(spec=from_options(NAME, nodes=1, cards=CARDS, unit=MemoryUnit.GiB))
+        wish = UpOptions(spec=from_options(NAME, nodes=1, cards=CARDS, unit=MemoryUnit.GiB))
         await asyncio.to_thread(cluster.up, wish)
         yield cluster
     finally:

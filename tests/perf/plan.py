@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from fractile.wire.plan import decode
+from fractile.wire.output.plan import decode
 from tests.main.process import PROGRAM
 from tests.perf.report import Row
 from tests.perf.simulator import PODS, SHAPES

@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from fractile.control.waiting import WaitingPods
 from fractile.extender.app import Extender
 from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.policies import NodePolicies
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.model.wish import CardPart, Wish
-from fractile.policy.score.asked import asked
-from fractile.policy.score.mix import Mix, mix_of_counts
+from fractile.policy.nodes.asked import asked
+from fractile.policy.nodes.mix import Mix, mix_of_counts
 from fractile.sim import kernel
-from fractile.wire import extender as wire
-from fractile.wire.extender import FilterResult, HostPriority
-from fractile.wire.pod_totals import Capacity
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import FilterResult, HostPriority
+from fractile.wire.kubernetes.pod_totals import NodeCapacity
 from tests.builders import CARD_MEMORY, given, piece
 from tests.builders import placement as placed
 from tests.perf import timing
@@ -35,7 +35,7 @@ from tests.perf.report import Row
 from tests.perf.verbs import P99, RATIO, request_of
 from tests.perf.world import NAMES, SIZES, card_of, full_ledger
 
-NODE = Capacity(cpu=96_000, memory=786_432, pods=110)
+NODE = NodeCapacity(cpu=96_000, memory=786_432, pods=110)
 POLICIES = ("fgd-plus", "fgd-plus+2*bestfit")
 CLASSES = 30  # kinds of pods that are expected
 
@@ -99,16 +99,18 @@ def totals_of(ledger: Ledger) -> NodeTotals:
     for name in NAMES:
         totals.put_node(name, NODE)
     for uid, entry in ledger.entries():
-        totals.put_pod(uid, entry.placement.node, Wish(1000 * random.randint(1, 8), 16_384, parts=(CardPart(2034),)))
+        totals.put_pod(
+            uid, entry.placement.node, PodDemand(1000 * random.randint(1, 8), 16_384, parts=(PartOfCard(2034),))
+        )
     return totals
 
 
 def mix_of_world() -> Mix:
     """Parts of three sizes and whole cards, with different CPU."""
     random = Random(5)
-    wishes = [Wish(1000 * cpu, 0, parts=(CardPart(size),)) for cpu in range(1, 9) for size in SIZES]
-    wishes += [Wish(8000 * cards, 0, whole=cards) for cards in (1, 1, 2, 4, 8)]
-    wishes += [Wish(1000 * cpu, 0, whole=1) for cpu in (4, 12)]
+    wishes = [PodDemand(1000 * cpu, 0, parts=(PartOfCard(size),)) for cpu in range(1, 9) for size in SIZES]
+    wishes += [PodDemand(8000 * cards, 0, whole=cards) for cards in (1, 1, 2, 4, 8)]
+    wishes += [PodDemand(1000 * cpu, 0, whole=1) for cpu in (4, 12)]
     known = [ask for w in wishes[:CLASSES] if (ask := asked(w, CARD_MEMORY)) is not None]
     return mix_of_counts({ask: random.randint(10, 100) for ask in known})
 

@@ -9,17 +9,17 @@ import time
 
 from msgspec.structs import replace
 
-from fractile.control.nominations import Nominations
-from fractile.control.residents import Residents
-from fractile.control.waiting import WaitingPods
 from fractile.extender.preempt import Preemption
 from fractile.ledger.classes import ClassIndex
 from fractile.model.placement import Placement
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.policy.plan import plan
-from fractile.wire.extender import MetaPod, MetaVictims
-from fractile.wire.objects import Pod
+from fractile.policy.cards.plan import plan
+from fractile.reconcile.nominations import Nominations
+from fractile.watch.assigned_pods import AssignedPods
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes.extender import MetaPod, MetaVictims
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import by_card, by_memory, card, cluster, pod, request
 from tests.perf.report import Row
 
@@ -59,15 +59,15 @@ def _spent(preemption: Preemption, asking: Pod, asked: PodRequest, proposed: dic
     return spent
 
 
-def _proposal(residents: Residents, node: str) -> MetaVictims:
+def _proposal(residents: AssignedPods, node: str) -> MetaVictims:
     return MetaVictims([MetaPod(next(iter(residents.on(node))).uid)])
 
 
-def _world() -> tuple[Residents, Preemption]:
+def _world() -> tuple[AssignedPods, Preemption]:
     rng = random.Random(1)
     names = [f"n{i}" for i in range(NODES)]
     ledger = cluster({name: [card(name, j, memory=CARD) for j in range(8)] for name in names})
-    residents = Residents(ledger)
+    residents = AssignedPods(ledger)
     placed = 0
     for node in names:
         while True:

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from fractile.wire.simulation import PolicyReport, decode
+from fractile.wire.output.simulation import PolicyReport, decode
 from tests.main.process import PROGRAM
 from tests.perf.report import Row
 

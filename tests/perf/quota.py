@@ -8,9 +8,9 @@ from functools import partial
 import msgspec
 
 from fractile.ledger.ledger import Ledger
-from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner
 from fractile.model.units import PodUID
-from fractile.wire.extender import FilterResult
+from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import given, piece, placement
 from tests.perf import timing, verbs
 from tests.perf.report import Row
@@ -27,13 +27,17 @@ def measure() -> list[Row]:
     """Two ledgers alike, one without quotas; each quota is measured beside none."""
     free, bounded = _ledger(), _ledger()
     without, within = verbs.extender_of(free), verbs.extender_of(bounded)
-    every = tuple(Limit(model, 100_000) for model in MODELS)
+    every = tuple(QuotaLimit(model, 100_000) for model in MODELS)
     rows: list[Row] = []
     for what, own, bar in (
         ("with room", NamespaceQuota(limits=every), RATIO),
         ("with room, one pool of four", NamespaceQuota(("public",), every), RATIO),
-        ("two of eight models used up", NamespaceQuota(limits=(*every[:6], *(Limit(m, 0) for m in MODELS[6:]))), None),
-        ("all used up", NamespaceQuota(limits=(Limit("*", 0),)), None),
+        (
+            "two of eight models used up",
+            NamespaceQuota(limits=(*every[:6], *(QuotaLimit(m, 0) for m in MODELS[6:]))),
+            None,
+        ),
+        ("all used up", NamespaceQuota(limits=(QuotaLimit("*", 0),)), None),
     ):
         bounded.usage.limit(Quota({NAMESPACE: own}))
         for names, count in (("5,000 names", 5000), ("100 names", 100)):
@@ -57,14 +61,14 @@ def _ledger() -> Ledger:
     """That of the other benchmarks, with other models and with labels; a namespace holds parts of 200 cards."""
     ledger = full_ledger()
     for n, name in enumerate(NAMES):
-        ledger.usage.put_place(name, Place(POOLS[n % len(POOLS)]))
+        ledger.usage.put_place(name, NodePlace(POOLS[n % len(POOLS)]))
         for slot in range(CARDS):
             model = f"NVIDIA {MODELS[n // 4 % len(MODELS)]} PCIe"
             ledger.put_card(name, msgspec.structs.replace(card_of(n, slot), model=model))
     held = 0
     for n, name in enumerate(NAMES):
         placed = placement(given("main", piece(card_of(n, n % CARDS).uuid, 2034)), node=name)
-        held += ledger.observe(PodUID(f"held-{n}"), placed, Owner(NAMESPACE)) is None
+        held += ledger.observe(PodUID(f"held-{n}"), placed, QuotaOwner(NAMESPACE)) is None
         if held == HELD:
             break
     return ledger

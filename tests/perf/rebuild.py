@@ -7,14 +7,14 @@ from itertools import islice
 
 import msgspec
 
-from fractile.control.feed import CardFeed, PodFeed
-from fractile.control.waiting import WaitingPods
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.main.collector import seldom
 from fractile.model.units import MemoryUnit
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import Pod
+from fractile.watch.event_handlers import CardHandlers, PodHandlers
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.kubernetes.objects import Pod
 from tests.perf.report import Row
 from tests.perf.world import card_objects, pod_objects
 
@@ -58,9 +58,9 @@ def _rebuild() -> _Took:
     took = _Took()
     ledger = Ledger(time.monotonic)
     classes = ClassIndex(ledger)
-    cards = CardFeed(ledger, freed=lambda node: None)
+    cards = CardHandlers(ledger, freed=lambda node: None)
     problems: list[str] = []
-    feed = PodFeed(
+    feed = PodHandlers(
         ledger=ledger,
         waiting=WaitingPods(),
         unit=MemoryUnit.MiB,

@@ -14,13 +14,13 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from fractile.agent import rpc
-from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.kubelet import rpc
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
-from fractile.wire import kubelet_checkpoint
-from fractile.wire.devices import device_id
-from fractile.wire.kubelet_checkpoint import Recorded
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.foreign import kubelet_checkpoint
+from fractile.wire.foreign.kubelet_checkpoint import Recorded
+from fractile.wire.fractile.device_ids import device_id
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.agent.forked import Fork, agents
 from tests.agent.world import BLOCKS, CORE, COUNT, GPU, MEM, World, card, world
 from tests.perf.report import Row

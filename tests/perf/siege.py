@@ -22,12 +22,12 @@ import msgspec
 from tests.builders import container, pod
 from tests.fakes.http1 import Exchange
 from tests.main.process import Running, control_plane, free_port
-from tests.main.scheduler_client import Authorities, SchedulerClient
-from tests.main.siege import besieged
 from tests.perf.beat import used
 from tests.perf.memory import ListServer, memory_of, processor_of
 from tests.perf.report import Row
 from tests.perf.world import NAMES
+from tests.serving.scheduler_client import Authorities, SchedulerClient
+from tests.serving.siege import besieged
 
 SLOW, BODIES = 3_000, 64
 ROUNDS = 150

@@ -10,15 +10,15 @@ from random import Random
 
 import numpy as np
 
-from fractile.policy.score.board import Board
-from fractile.policy.score.mix import mix_of
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import Ask
+from fractile.policy.nodes.mix import mix_of
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import TaskDemand
 from fractile.sim import kernel
 from fractile.sim.cluster import Cluster
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.kernel import Kernel, kernel_of
-from fractile.sim.trace import NodeRow, PodRow
+from fractile.sim.snapshot.trace import NodeRow, PodRow
 from tests.perf.report import Row
 
 RUN_SECONDS = {False: 20.0, True: 1.0}  # of one core: with numpy, compiled
@@ -100,7 +100,7 @@ def _decisions(size: int, arithmetic: Kernel, how: str) -> list[Row]:
     cluster = _used(size)
     queue = [p.ask for p in pods(WARM + COUNTED)]
     situation = situation_of(cluster.view, mix_of(queue))
-    board = Board(cluster.view, arithmetic.policy("fgd-plus"), situation)
+    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), situation)
     taken: list[float] = []
     for number, ask in enumerate(queue):
         began = time.perf_counter()
@@ -131,10 +131,10 @@ def _used(size: int) -> Cluster:
     return cluster
 
 
-def what_if(cluster: Cluster, queue: list[Ask], arithmetic: Kernel) -> float:
+def what_if(cluster: Cluster, queue: list[TaskDemand], arithmetic: Kernel) -> float:
     """Seconds to place so many more, everything worked out anew."""
     began = time.perf_counter()
-    board = Board(cluster.view, arithmetic.policy("fgd-plus"), situation_of(cluster.view, mix_of(queue)))
+    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), situation_of(cluster.view, mix_of(queue)))
     for number, ask in enumerate(queue):
         choice = board.best(ask, number)
         if choice is not None:
@@ -154,4 +154,4 @@ def nodes() -> list[NodeRow]:
 def pods(count: int) -> list[PodRow]:
     random = Random("pods")
     drawn = random.choices(PODS, weights=[share for share, *_ in PODS], k=count)
-    return [PodRow(f"p{i:05}", Ask(cpu * 1000, 16_384, g, milli)) for i, (_, cpu, g, milli) in enumerate(drawn)]
+    return [PodRow(f"p{i:05}", TaskDemand(cpu * 1000, 16_384, g, milli)) for i, (_, cpu, g, milli) in enumerate(drawn)]

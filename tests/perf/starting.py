@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from fractile.agent import rpc
-from fractile.cluster.hollow_plugins import Plugins
-from fractile.wire.objects import Pod
+from fractile.agent.kubelet import rpc
+from fractile.lab.hollow.plugins import Plugins
+from fractile.wire.kubernetes.objects import Pod
 from tests.agent.forked import agents
 from tests.agent.world import GIB, Asks, World, card, world
 from tests.perf.report import Row

@@ -12,10 +12,10 @@ from random import Random
 
 import msgspec
 
-from fractile.policy import topology
-from fractile.policy.bandwidth import Matrix, matrix, ring
+from fractile.policy.cards import topology
+from fractile.policy.cards.bandwidth import Matrix, matrix, ring
 from tests.perf.report import Row
-from tests.policy.machines import LARGE, MACHINES, Machine
+from tests.policy.cards.machines import LARGE, MACHINES, Machine
 
 Positions = tuple[int, ...]
 Pick = Callable[[Machine, Positions, int], Positions]

@@ -4,8 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from fractile.cluster import native as native_parts
-from fractile.cluster.progress import Progress
+from fractile.lab.machine import native as native_parts
+from fractile.lab.progress import Progress
 from tests.agent.simnode import Node, node
 from tests.agent.world import card
 from tests.perf.report import Row

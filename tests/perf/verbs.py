@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from fractile.control.waiting import WaitingPods
 from fractile.extender.app import Extender
 from fractile.extender.expected import Expected
 from fractile.ledger.ledger import Ledger
 from fractile.model.units import MemoryUnit
-from fractile.wire import extender as wire
-from fractile.wire.extender import FilterResult, HostPriority
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import FilterResult, HostPriority
 from tests.perf import timing
 from tests.perf.report import Row
 from tests.perf.world import NAMES, full_ledger

@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from fractile.admission.configuration import MUTATING, VALIDATING
-from fractile.cluster import objects, programs
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
+from fractile.lab.cluster import objects
+from fractile.lab.machine import programs
 from fractile.model.units import NodeName
 from tests.builders import cards, container, pod, resource
 from tests.contract import real_apiserver
@@ -26,9 +27,9 @@ from tests.contract.kubectl import Kubectl
 from tests.contract.real_apiserver import RealApiServer
 from tests.fakes.apiserver import FakeApiServer
 from tests.main.process import Running, control_plane, free_port
-from tests.main.test_webhook import options, prepare, trusted
-from tests.main.webhook_client import Reviewer
+from tests.main.term.test_webhook import options, prepare, trusted
 from tests.perf.report import Row
+from tests.serving.webhook_client import Reviewer
 from tests.wire.golden_files import golden
 
 RATE = 200  # reviews a second

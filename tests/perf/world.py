@@ -10,7 +10,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
-from fractile.wire import extended_resource, placement
+from fractile.wire.fractile import extended_resource, placement
 from tests.builders import CARD_MEMORY, given, piece
 from tests.builders import placement as placed
 

@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.policy.allocations import Allocations, Filter, Line, allocations, report
-from fractile.wire.pod_requests import CountedNode, CountedPod
+from fractile.policy.allocations import Allocations, Filter, ResourceLine, allocations, report
+from fractile.wire.kubernetes.pod_requests import CountedNode, CountedPod
 
 GPU = "example.com/gpu"
 
@@ -31,7 +31,7 @@ def pod(
     )
 
 
-def line(found: Allocations, name: str, resource: str) -> Line:
+def line(found: Allocations, name: str, resource: str) -> ResourceLine:
     (on,) = (n for n in found.nodes if n.node == name)
     (one,) = (one for one in on.lines if one.resource == resource)
     return one

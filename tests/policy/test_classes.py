@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.model.card import Card
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.properties import Properties
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 from fractile.policy.classes import holds, matches, units_of, units_on
@@ -21,8 +21,8 @@ V100 = Card(
 )  # what is asked below is about this one
 
 
-def needs(key: str, operator: Operator, *values: str) -> Requirement:
-    return Requirement(key, operator, values)
+def needs(key: str, operator: Operator, *values: str) -> PropertyRequirement:
+    return PropertyRequirement(key, operator, values)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def needs(key: str, operator: Operator, *values: str) -> Requirement:
         (needs("colour", Operator.LT, "1"), False),
     ],
     ids=lambda value: (
-        f"{value.key} {value.operator} {','.join(value.values)}" if isinstance(value, Requirement) else ""
+        f"{value.key} {value.operator} {','.join(value.values)}" if isinstance(value, PropertyRequirement) else ""
     ),
 )
-def test_a_requirement_holds_or_not(requirement: Requirement, expected: bool) -> None:
+def test_a_requirement_holds_or_not(requirement: PropertyRequirement, expected: bool) -> None:
     assert holds(requirement, V100.property(requirement.key)) is expected
     assert matches(DeviceClass("c", requirements=(requirement,)), V100) is expected
 
@@ -137,7 +137,9 @@ def test_two_quantities_are_in_exactly_one_order_or_cannot_be_compared(
     one: tuple[int, str], other: tuple[int, str]
 ) -> None:
     found, wanted = (f"{n}{suffix}" for n, suffix in (one, other))
-    answers = {o: holds(Requirement("k", o, (wanted,)), found) for o in Operator if o.ordered or o is Operator.IN}
+    answers = {
+        o: holds(PropertyRequirement("k", o, (wanted,)), found) for o in Operator if o.ordered or o is Operator.IN
+    }
     if any(answers.values()):
         assert [answers[o] for o in (Operator.GT, Operator.IN, Operator.LT)].count(True) == 1
         assert answers[Operator.GE] is (answers[Operator.GT] or answers[Operator.IN])
@@ -146,5 +148,5 @@ def test_two_quantities_are_in_exactly_one_order_or_cannot_be_compared(
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=3))
 def test_in_and_not_in_are_opposites(found: str, values: list[str]) -> None:
-    inside, outside = (holds(Requirement("k", o, tuple(values)), found) for o in (Operator.IN, Operator.NOT_IN))
+    inside, outside = (holds(PropertyRequirement("k", o, tuple(values)), found) for o in (Operator.IN, Operator.NOT_IN))
     assert inside is not outside

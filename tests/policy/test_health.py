@@ -6,31 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.model.health import HEALTHY, CardEvent, EventKind, Reading, Silence, Verdict
+from fractile.model.health import HEALTHY, CardEvent, EventKind, HealthReading, HealthVerdict, Silence
 from fractile.policy import health
-from fractile.policy.health import WELL, CardHealth, Rules, notice, observe, verdict
-from fractile.policy.xids import XIDS, Kind
+from fractile.policy.health import WELL, CardHealth, HealthRules, notice, observe, verdict
+from fractile.policy.xids import XIDS, XidKind
 from tests.builders import card
 
 CARD = card()
-RULES = Rules()
+RULES = HealthRules()
 LONGEST = RULES.replace + RULES.watched_most
-FINE = Reading(index=0, card=CARD, temperature=40, slowdown_at=90, shutdown_at=95, uncorrected=0)
+FINE = HealthReading(index=0, card=CARD, temperature=40, slowdown_at=90, shutdown_at=95, uncorrected=0)
 
 
-def reading(**changes: object) -> Reading:
-    return Reading(**({f: getattr(FINE, f) for f in FINE.__struct_fields__} | changes))  # pyright: ignore[reportArgumentType]
+def reading(**changes: object) -> HealthReading:
+    return HealthReading(**({f: getattr(FINE, f) for f in FINE.__struct_fields__} | changes))  # pyright: ignore[reportArgumentType]
 
 
-def silent(why: Silence) -> Reading:
-    return Reading(index=0, card=None, silence=why, error="GPU is lost")
+def silent(why: Silence) -> HealthReading:
+    return HealthReading(index=0, card=None, silence=why, error="GPU is lost")
 
 
 def xid(number: int) -> CardEvent:
     return CardEvent(CARD.uuid, EventKind.XID, xid=number)
 
 
-def after(*steps: tuple[float, Reading | CardEvent | None], rules: Rules = RULES) -> CardHealth:
+def after(*steps: tuple[float, HealthReading | CardEvent | None], rules: HealthRules = RULES) -> CardHealth:
     """The state after what came at these times; None: the driver does not list the card."""
     state = WELL
     for now, step in steps:
@@ -38,19 +38,19 @@ def after(*steps: tuple[float, Reading | CardEvent | None], rules: Rules = RULES
     return state
 
 
-def of(kind: Kind) -> list[int]:
+def of(kind: XidKind) -> list[int]:
     return [number for number, known in XIDS.items() if known.kind is kind]
 
 
 # What makes a card sick
 
 
-@pytest.mark.parametrize("number", [*of(Kind.APPLICATION), *of(Kind.NOTE)])
+@pytest.mark.parametrize("number", [*of(XidKind.APPLICATION), *of(XidKind.NOTE)])
 def test_a_programs_own_error_leaves_the_card_healthy(number: int) -> None:
     assert verdict(after((0, FINE), (1, xid(number)))) == HEALTHY
 
 
-@pytest.mark.parametrize("number", [*of(Kind.PASSES), *of(Kind.RESET), *of(Kind.REPLACE)])
+@pytest.mark.parametrize("number", [*of(XidKind.PASSES), *of(XidKind.RESET), *of(XidKind.REPLACE)])
 def test_an_error_of_the_card_makes_it_sick_and_says_which(number: int) -> None:
     found = verdict(after((0, FINE), (7, xid(number)), (8, FINE)))
     assert (found.healthy, found.reason, found.since) == (False, f"Xid{number}", 7)
@@ -58,7 +58,7 @@ def test_an_error_of_the_card_makes_it_sick_and_says_which(number: int) -> None:
 
 
 def test_the_numbers_that_a_program_can_cause_are_those_that_nvidias_plugin_leaves_alone_and_more() -> None:
-    assert {13, 31, 43, 45, 68, 109} <= set(of(Kind.APPLICATION))
+    assert {13, 31, 43, 45, 68, 109} <= set(of(XidKind.APPLICATION))
 
 
 def test_an_unknown_number_takes_the_card_out_for_a_while_only() -> None:
@@ -81,9 +81,9 @@ def test_an_unknown_number_takes_the_card_out_for_a_while_only() -> None:
     ],
 )
 def test_what_the_driver_shows_makes_a_card_sick_while_it_lasts_and_no_longer(
-    seen: Reading | None, reason: str
+    seen: HealthReading | None, reason: str
 ) -> None:
-    rules = Rules(cool=0.0)
+    rules = HealthRules(cool=0.0)
     state = after((0, FINE), (5, seen), (10, seen), rules=rules)
     assert (verdict(state).reason, verdict(state).since, verdict(state).until) == (reason, 5, None)
     assert verdict(observe(state, FINE, now=15, rules=rules)) == HEALTHY
@@ -109,7 +109,7 @@ def test_a_reading_that_fails_once_or_twice_is_no_sickness_and_the_third_is() ->
 
 
 def test_a_driver_that_says_little_makes_nobody_sick() -> None:
-    assert verdict(after((0, Reading(index=0, card=CARD)), (5, Reading(index=0, card=CARD)))).healthy
+    assert verdict(after((0, HealthReading(index=0, card=CARD)), (5, HealthReading(index=0, card=CARD)))).healthy
 
 
 def test_a_driver_that_hangs_makes_its_card_sick_until_it_answers() -> None:
@@ -153,7 +153,7 @@ def test_a_lost_card_returns_when_it_answers_again_and_its_xid_with_it() -> None
         pytest.param(reading(reset_wanted=True), reading(reset_wanted=False), id="the driver wants no reset any more"),
     ],
 )
-def test_a_reset_that_is_seen_ends_what_a_reset_cures(before: Reading, afterwards: Reading) -> None:
+def test_a_reset_that_is_seen_ends_what_a_reset_cures(before: HealthReading, afterwards: HealthReading) -> None:
     state = after((0, FINE), (1, xid(95)), (2, before))
     assert not verdict(state).healthy
     assert verdict(observe(state, afterwards, now=10, rules=RULES)).healthy
@@ -197,7 +197,7 @@ def test_a_card_that_the_driver_does_not_list_is_forgotten_after_a_while_and_not
 
 
 def test_a_site_may_ignore_numbers_and_add_some() -> None:
-    rules = Rules(ignored_xids=frozenset({79, 74}), added_xids=frozenset({31, 48}))
+    rules = HealthRules(ignored_xids=frozenset({79, 74}), added_xids=frozenset({31, 48}))
     assert verdict(after((0, xid(74)), rules=rules)).healthy
     added = verdict(after((0, xid(31)), rules=rules))
     assert (added.reason, added.until) == ("Xid31", rules.reset)
@@ -219,11 +219,11 @@ def test_what_was_known_before_a_restart_holds_until_its_time() -> None:
     "known",
     [
         pytest.param(HEALTHY, id="healthy"),
-        pytest.param(Verdict(False, "CardLost", "gone", 1, None), id="a condition, which readings show"),
-        pytest.param(Verdict(False, "Xid119", "m", 1, 99), id="over by now"),
+        pytest.param(HealthVerdict(False, "CardLost", "gone", 1, None), id="a condition, which readings show"),
+        pytest.param(HealthVerdict(False, "Xid119", "m", 1, 99), id="over by now"),
     ],
 )
-def test_what_is_over_or_will_show_itself_is_not_restored(known: Verdict) -> None:
+def test_what_is_over_or_will_show_itself_is_not_restored(known: HealthVerdict) -> None:
     assert verdict(health.restored(WELL, known, now=100, rules=RULES)).healthy
 
 
@@ -256,7 +256,9 @@ _events = st.one_of(
 _histories = st.lists(st.tuples(st.floats(0, 4000), st.one_of(_readings, _events)), max_size=30)
 
 
-def timed(steps: list[tuple[float, Reading | CardEvent | None]]) -> Iterator[tuple[float, Reading | CardEvent | None]]:
+def timed(
+    steps: list[tuple[float, HealthReading | CardEvent | None]],
+) -> Iterator[tuple[float, HealthReading | CardEvent | None]]:
     now = 0.0
     for pause, step in steps:
         now += pause
@@ -264,7 +266,7 @@ def timed(steps: list[tuple[float, Reading | CardEvent | None]]) -> Iterator[tup
 
 
 @given(_histories)
-def test_every_card_returns_once_it_is_well(steps: list[tuple[float, Reading | CardEvent | None]]) -> None:
+def test_every_card_returns_once_it_is_well(steps: list[tuple[float, HealthReading | CardEvent | None]]) -> None:
     history = list(timed(steps))
     state, now = after(*history), history[-1][0] if history else 0.0
     for _ in range(2):
@@ -274,7 +276,9 @@ def test_every_card_returns_once_it_is_well(steps: list[tuple[float, Reading | C
 
 
 @given(_histories)
-def test_a_verdict_is_whole_and_says_a_time_to_come(steps: list[tuple[float, Reading | CardEvent | None]]) -> None:
+def test_a_verdict_is_whole_and_says_a_time_to_come(
+    steps: list[tuple[float, HealthReading | CardEvent | None]],
+) -> None:
     state = WELL
     for now, step in timed(steps):
         state = (notice if isinstance(step, CardEvent) else observe)(state, step, now=now, rules=RULES)  # pyright: ignore[reportArgumentType]
@@ -287,7 +291,7 @@ def test_a_verdict_is_whole_and_says_a_time_to_come(steps: list[tuple[float, Rea
 
 @given(_histories, _events)
 def test_while_the_driver_shows_a_condition_no_event_ends_it(
-    steps: list[tuple[float, Reading | CardEvent | None]], event: CardEvent
+    steps: list[tuple[float, HealthReading | CardEvent | None]], event: CardEvent
 ) -> None:
     history = list(timed(steps))
     now = history[-1][0] if history else 0.0

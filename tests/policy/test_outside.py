@@ -3,7 +3,7 @@
 import pytest
 
 from fractile.policy.outside import announced, announcement, evicted, left_by, sentence, staying, stays, what_evicted
-from fractile.wire.node_usage import KINDS, Kind, Outside
+from fractile.wire.output.node_usage import KINDS, Kind, Outside
 
 
 @pytest.mark.parametrize("kind", KINDS)

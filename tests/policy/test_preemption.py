@@ -2,7 +2,7 @@
 
 import pytest
 
-from fractile.model.disruption import Budget, Protected, Requirement
+from fractile.model.disruption import EvictionBudget, LabelRequirement, Protected
 from fractile.model.placement import Charge
 from fractile.model.units import CardUUID, MiB, Percent, PodUID
 from fractile.policy.disruption import violating
@@ -88,13 +88,13 @@ def pod(name: str, **labels: str) -> Protected:
     return Protected(PodUID(name), "default", name, labels)
 
 
-EQUAL = Requirement("app", "In", frozenset({"web"}))
+EQUAL = LabelRequirement("app", "In", frozenset({"web"}))
 
 
-def broken(pods: list[Protected], budget: Budget) -> frozenset[PodUID]:
+def broken(pods: list[Protected], budget: EvictionBudget) -> frozenset[PodUID]:
     """The pods that would break the one budget of its namespace."""
 
-    def selecting(one: Protected) -> dict[str, Budget]:
+    def selecting(one: Protected) -> dict[str, EvictionBudget]:
         return {"b": budget} if one.namespace == budget.namespace and budget.selects(one.labels) else {}
 
     return violating(pods, selecting)
@@ -102,29 +102,29 @@ def broken(pods: list[Protected], budget: Budget) -> frozenset[PodUID]:
 
 def test_budgets_are_counted_as_kube_scheduler_does_the_most_important_first() -> None:
     pods = [pod(name, app="web") for name in ("first", "second", "third")]
-    assert broken(pods, Budget("default", (EQUAL,), allowed=1)) == {"second", "third"}
-    assert broken(pods, Budget("other", (EQUAL,), allowed=0)) == set()
-    assert broken(pods, Budget("default", (), allowed=0)) == set(), "an empty selector selects nobody"
-    assert broken(pods, Budget("default", (EQUAL,), allowed=1, leaving=frozenset({"first"}))) == {"third"}
+    assert broken(pods, EvictionBudget("default", (EQUAL,), allowed=1)) == {"second", "third"}
+    assert broken(pods, EvictionBudget("other", (EQUAL,), allowed=0)) == set()
+    assert broken(pods, EvictionBudget("default", (), allowed=0)) == set(), "an empty selector selects nobody"
+    assert broken(pods, EvictionBudget("default", (EQUAL,), allowed=1, leaving=frozenset({"first"}))) == {"third"}
 
 
 @pytest.mark.parametrize(
     ("requirement", "selected"),
     [
-        (Requirement("app", "In", frozenset({"web", "db"})), True),
-        (Requirement("app", "In", frozenset({"db"})), False),
-        (Requirement("app", "NotIn", frozenset({"db"})), True),
-        (Requirement("none", "NotIn", frozenset({"db"})), True),
-        (Requirement("app", "Exists"), True),
-        (Requirement("none", "Exists"), False),
-        (Requirement("none", "DoesNotExist"), True),
-        (Requirement("app", "Nonsense"), False),
+        (LabelRequirement("app", "In", frozenset({"web", "db"})), True),
+        (LabelRequirement("app", "In", frozenset({"db"})), False),
+        (LabelRequirement("app", "NotIn", frozenset({"db"})), True),
+        (LabelRequirement("none", "NotIn", frozenset({"db"})), True),
+        (LabelRequirement("app", "Exists"), True),
+        (LabelRequirement("none", "Exists"), False),
+        (LabelRequirement("none", "DoesNotExist"), True),
+        (LabelRequirement("app", "Nonsense"), False),
     ],
 )
-def test_selectors_mean_what_they_mean_in_kubernetes(requirement: Requirement, selected: bool) -> None:
-    found = broken([pod("p", app="web")], Budget("default", (requirement,), allowed=0))
+def test_selectors_mean_what_they_mean_in_kubernetes(requirement: LabelRequirement, selected: bool) -> None:
+    found = broken([pod("p", app="web")], EvictionBudget("default", (requirement,), allowed=0))
     assert found == ({"p"} if selected else set())
 
 
 def test_a_pod_without_labels_is_protected_by_nobody() -> None:
-    assert broken([pod("p")], Budget("default", (Requirement("x", "DoesNotExist"),), allowed=0)) == set()
+    assert broken([pod("p")], EvictionBudget("default", (LabelRequirement("x", "DoesNotExist"),), allowed=0)) == set()

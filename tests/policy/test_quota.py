@@ -6,29 +6,29 @@ import pytest
 from msgspec import structs
 
 from fractile.model.placement import Placement
-from fractile.model.quota import NOWHERE, UNLIMITED, Limit, NamespaceQuota, Place, Quota
+from fractile.model.quota import NOWHERE, UNLIMITED, NamespaceQuota, NodePlace, Quota, QuotaLimit
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import MiB, NodeName
-from fractile.policy.quota import Allowance, Kind, Model, allowance, cost, in_cards, matches, passed, plan_within
-from fractile.policy.state import CardState, NodeState
+from fractile.policy.cards.state import CardState, NodeState
+from fractile.policy.quota import Allowance, CardKind, Model, allowance, cost, in_cards, matches, passed, plan_within
 from tests.builders import by_card, by_memory, by_share, card_state, request
 
 M40, P100 = "Tesla M40", "Tesla P100-PCIE-16GB"
-KINDS = (Kind("", M40, MiB(16_276)), Kind("", P100, MiB(16_276)))
+KINDS = (CardKind("", M40, MiB(16_276)), CardKind("", P100, MiB(16_276)))
 
 
 def quota(pools: Sequence[str] | None = None, limits: Mapping[str, int] | None = None) -> Quota:
     """Of the namespace that all pods of these tests are in; ``limits`` in percent of a card."""
     own = NamespaceQuota(
         None if pools is None else tuple(pools),
-        None if limits is None else tuple(Limit(name, percent) for name, percent in limits.items()),
+        None if limits is None else tuple(QuotaLimit(name, percent) for name, percent in limits.items()),
     )
     return Quota({"default": own})
 
 
 def left(
-    rules: Quota, *asked: ContainerRequest, held: Mapping[Model, int] | None = None, kinds: Sequence[Kind] = KINDS
+    rules: Quota, *asked: ContainerRequest, held: Mapping[Model, int] | None = None, kinds: Sequence[CardKind] = KINDS
 ) -> Allowance | Refusal | None:
     return allowance(rules, request(*asked), kinds, held or {})
 
@@ -46,10 +46,14 @@ def p100(index: int, free: int = 16_276) -> CardState:
 
 
 def placed(
-    asked: PodRequest, state: NodeState, rules: Quota, held: Mapping[Model, int] | None = None, place: Place = NOWHERE
+    asked: PodRequest,
+    state: NodeState,
+    rules: Quota,
+    held: Mapping[Model, int] | None = None,
+    place: NodePlace = NOWHERE,
 ) -> list[int] | str:
     """The cards that the pod would get, or why it gets none."""
-    found = allowance(rules, asked, {Kind(place.model, c.model, c.memory) for c in state.cards}, held or {})
+    found = allowance(rules, asked, {CardKind(place.model, c.model, c.memory) for c in state.cards}, held or {})
     chosen = found if isinstance(found, Refusal) else plan_within(asked, state, place, found)
     if isinstance(chosen, Refusal):
         assert chosen.code is Code.QUOTA
@@ -199,16 +203,16 @@ def test_where_the_cards_are_full_the_quota_is_not_the_reason() -> None:
 def test_a_node_in_no_pool_of_the_namespace_is_refused() -> None:
     rules = quota(pools=["public", "burst"])
     asked = request(by_memory())
-    assert placed(asked, node(m40(0)), rules, place=Place("burst")) == [0]
+    assert placed(asked, node(m40(0)), rules, place=NodePlace("burst")) == [0]
     said = "namespace default may use nodes of pool burst or public only, and this one is in"
-    assert placed(asked, node(m40(0)), rules, place=Place("wx")) == f"{said} pool wx"
+    assert placed(asked, node(m40(0)), rules, place=NodePlace("wx")) == f"{said} pool wx"
     assert placed(asked, node(m40(0)), rules) == f"{said} none"
 
 
 def test_the_label_of_a_node_names_its_cards() -> None:
     rules = quota(limits={"M40": 100})
     odd = node(card_state(0, 16_276, model="Graphics Device"))
-    assert placed(request(by_card()), odd, rules, place=Place(model="M40")) == [0]
+    assert placed(request(by_card()), odd, rules, place=NodePlace(model="M40")) == [0]
     assert placed(request(by_card()), odd, rules) == "namespace default may hold M40 only, and this is Graphics Device"
 
 

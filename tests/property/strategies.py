@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Role, Selector
-from fractile.policy.state import CardState, NodeState
+from fractile.policy.cards.state import CardState, NodeState
 from tests.builders import by_card, by_memory, by_share, by_slots, card_state, node_state, only, request
 
 _ROLES = (Role.APP, Role.APP, Role.SIDECAR, Role.INIT)

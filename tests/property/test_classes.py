@@ -11,23 +11,23 @@ from fractile.extender.filter import filter_nodes
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.placement import Placement, charges
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.others import no_devices
-from fractile.policy.plan import plan
-from fractile.policy.reasons import no_cards
-from fractile.policy.verify import mismatch
-from fractile.wire import placement as wire
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.policy.cards.others import no_devices
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.reasons import no_cards
+from fractile.policy.cards.verify import mismatch
+from fractile.wire.fractile import placement as wire
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.builders import Clock, by_card, by_class, by_memory, by_share, device, request
 
 checked = settings(max_examples=200, deadline=None)
 
-LARGE = Requirement("memory", Operator.GE, ("12Mi",))
-A = Requirement("model", Operator.IN, ("A",))
+LARGE = PropertyRequirement("memory", Operator.GE, ("12Mi",))
+A = PropertyRequirement("model", Operator.IN, ("A",))
 CLASSES = (
     DeviceClass("any"),
     DeviceClass("large", requirements=(LARGE,)),
@@ -36,7 +36,9 @@ CLASSES = (
     DeviceClass("large.part", requirements=(LARGE,), memory=MiB(5), cores=Percent(40)),
     DeviceClass("time", requirements=(A,), cores=Percent(50)),
     DeviceClass("ib", device_type="infiniband"),
-    DeviceClass("ib.first", device_type="infiniband", requirements=(Requirement("index", Operator.IN, ("0",)),)),
+    DeviceClass(
+        "ib.first", device_type="infiniband", requirements=(PropertyRequirement("index", Operator.IN, ("0",)),)
+    ),
 )
 GPUS = [c.name for c in CLASSES if c.device_type == "gpu"]
 OTHERS = [c.name for c in CLASSES if c.device_type != "gpu"]

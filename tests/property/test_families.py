@@ -13,10 +13,10 @@ from fractile.model.placement import Placement, charges
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName, PodUID
-from fractile.policy.plan import plan
-from fractile.policy.verify import mismatch
-from fractile.wire import placement as wire
-from fractile.wire.objects import Container
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.verify import mismatch
+from fractile.wire.fractile import placement as wire
+from fractile.wire.kubernetes.objects import Container
 from tests.builders import Clock, container, pod
 
 SLOTS = 3

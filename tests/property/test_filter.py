@@ -13,10 +13,10 @@ from fractile.model.placement import Placement
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
-from fractile.policy.cards import choose
-from fractile.policy.plan import plan
-from fractile.policy.reasons import no_cards
-from fractile.policy.state import emptied
+from fractile.policy.cards.choice import choose
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.reasons import no_cards
+from fractile.policy.cards.state import emptied
 from tests.builders import Clock, piece, placement
 from tests.builders import given as holds
 from tests.property.strategies import pod_requests

@@ -36,7 +36,7 @@ from fractile.model.placement import Charge, charges
 from fractile.model.request import Role
 from fractile.model.units import ContainerName
 from fractile.region import directory
-from fractile.wire.objects import Pod
+from fractile.wire.kubernetes.objects import Pod
 from tests.agent.forked import Fork, Life, agents
 from tests.agent.planner import CARDS, OTHERS, POD, Planner
 from tests.agent.world import Asks, World, world

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fractile.ledger.ledger import Ledger, State
+from fractile.ledger.ledger import EntryState, Ledger
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
@@ -40,7 +40,7 @@ class Use(msgspec.Struct):
 class Hold(msgspec.Struct):
     """One pod in the model. ``before``: where it was, as long as it is not known to have moved."""
 
-    state: State
+    state: EntryState
     placement: Placement
     since: float
     before: list[Placement] = msgspec.field(default_factory=list[Placement])
@@ -214,19 +214,19 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = Code.ELSEWHERE if uid in self.holds else wrong
         assert code_of(self.ledger.assume(uid, wanted)) == expected
         if expected is None:
-            self.holds[uid] = Hold(State.ASSUMED, wanted, self.clock.now)
+            self.holds[uid] = Hold(EntryState.ASSUMED, wanted, self.clock.now)
             self.conflicts.pop(uid, None)
 
     @rule(uid=uids)
     def confirm(self, uid: PodUID) -> None:
         self.ledger.confirm(uid)
         if uid in self.holds:
-            self.holds[uid].state = State.BOUND
+            self.holds[uid].state = EntryState.BOUND
 
     @rule(uid=uids)
     def forget(self, uid: PodUID) -> None:
         self.ledger.forget(uid)
-        if uid in self.holds and self.holds[uid].state is State.ASSUMED:
+        if uid in self.holds and self.holds[uid].state is EntryState.ASSUMED:
             del self.holds[uid]
 
     @rule(uid=uids, seen=placements)
@@ -235,15 +235,15 @@ class LedgerMachine(RuleBasedStateMachine):
         refusal = self.ledger.observe(uid, seen)
         if hold is not None and hold.placement == seen:
             assert refusal is None
-            hold.state = State.BOUND
+            hold.state = EntryState.BOUND
             hold.before = []
-        elif hold is not None and hold.state is State.BOUND:
+        elif hold is not None and hold.state is EntryState.BOUND:
             assert code_of(refusal) is Code.MALFORMED
         else:
             self.holds.pop(uid, None)
             assert code_of(refusal) == self.verdict(seen)
             if refusal is None:
-                self.holds[uid] = Hold(State.BOUND, seen, self.clock.now)
+                self.holds[uid] = Hold(EntryState.BOUND, seen, self.clock.now)
                 self.conflicts.pop(uid, None)
             else:
                 self.conflicts[uid] = seen
@@ -290,7 +290,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def ask_for_the_overdue(self) -> None:
         limit = self.clock.now - EXPIRY
-        old = {uid for uid, h in self.holds.items() if h.state is State.ASSUMED and h.since <= limit}
+        old = {uid for uid, h in self.holds.items() if h.state is EntryState.ASSUMED and h.since <= limit}
         assert set(self.ledger.overdue(EXPIRY)) == old
         for uid in old:
             self.ledger.renew(uid)
@@ -323,7 +323,7 @@ class LedgerMachine(RuleBasedStateMachine):
         found = self.ledger.statistics()
         states = [h.state for h in self.holds.values()]
         assert (found.cards, found.nodes) == (len(self.cards), len({n for n, _ in self.cards.values()}))
-        assert (found.assumed, found.bound) == (states.count(State.ASSUMED), states.count(State.BOUND))
+        assert (found.assumed, found.bound) == (states.count(EntryState.ASSUMED), states.count(EntryState.BOUND))
         assert self.ledger.conflicts() == self.conflicts
         assert {uid: e.placement for uid, e in self.ledger.entries()} == {u: h.placement for u, h in self.holds.items()}
 

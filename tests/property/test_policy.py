@@ -10,12 +10,12 @@ from fractile.model.placement import Charge, ContainerPlacement, Placement, Slic
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role, peak_amount
 from fractile.model.units import WHOLE
-from fractile.policy import cards
-from fractile.policy.cards import POLICIES, cards_needed, choose
-from fractile.policy.parts import Numbers, card_numbers
-from fractile.policy.plan import plan
-from fractile.policy.state import CardState, NodeState, emptied
-from fractile.policy.verify import mismatch
+from fractile.policy.cards import choice
+from fractile.policy.cards.choice import POLICIES, cards_needed, choose
+from fractile.policy.cards.parts import Numbers, card_numbers
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.state import CardState, NodeState, emptied
+from fractile.policy.cards.verify import mismatch
 from tests.property.strategies import node_states, pod_requests
 
 policies = st.sampled_from(sorted(POLICIES))
@@ -74,9 +74,9 @@ def bearable(request: PodRequest, numbers: Numbers, cards: dict[int, CardState],
 @checked
 @given(pod_requests(most=3), node_states(), policies)
 def test_whether_a_pod_fits_is_what_choosing_says(request: PodRequest, node: NodeState, policy: str) -> None:
-    assert cards.fits(request, node) == (choose(request, node) is not None)
+    assert choice.fits(request, node) == (choose(request, node) is not None)
     if len(request.containers) == 1:
-        assert cards.fits(request, node) == (choose(request, node, policy) is not None)
+        assert choice.fits(request, node) == (choose(request, node, policy) is not None)
 
 
 @settings(checked, max_examples=600)

@@ -6,21 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fractile.control.nominations import Nominations
-from fractile.control.residents import Residents
-from fractile.control.waiting import WaitingPods
 from fractile.extender.preempt import Preemption
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.policy.cards import fits
-from fractile.policy.parts import card_numbers, parts_of
-from fractile.policy.plan import plan
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.parts import card_numbers, parts_of
+from fractile.policy.cards.plan import plan
 from fractile.policy.preemption import Candidate, Cost, cost_of, fewest
-from fractile.wire.extender import MetaPod, MetaVictims
-from fractile.wire.objects import Pod
+from fractile.reconcile.nominations import Nominations
+from fractile.watch.assigned_pods import AssignedPods
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes.extender import MetaPod, MetaVictims
+from fractile.wire.kubernetes.objects import Pod
 from tests.builders import Clock, card, cluster, pod
 from tests.property.strategies import pod_requests
 
@@ -126,7 +126,7 @@ def test_an_answer_names_pods_of_lower_priority_and_those_that_kube_scheduler_mu
     named: list[int],
 ) -> None:
     ledger, candidates = world(sizes, pods)
-    residents = Residents(ledger)
+    residents = AssignedPods(ledger)
     for c in candidates:
         residents.changed(_bound(c))
     proposed = [f"u{i}" if i < 7 else f"foreign-{i}" for i in dict.fromkeys(named)]

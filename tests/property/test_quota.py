@@ -11,13 +11,13 @@ from fractile.extender.filter import filter_nodes
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
 from fractile.model.placement import Placement
-from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota, owner_of
+from fractile.model.quota import NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner, owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
-from fractile.policy.plan import plan
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.reasons import no_cards
 from fractile.policy.quota import cost, plan_within
-from fractile.policy.reasons import no_cards
 from tests.builders import Clock, by_card, by_memory, piece, placement, request
 from tests.builders import given as holds
 from tests.property.strategies import pod_requests
@@ -25,7 +25,7 @@ from tests.property.strategies import pod_requests
 checked = settings(max_examples=300, deadline=None)
 
 NAMES = [f"n{i}" for i in range(5)]
-PLACES = [Place(), Place("x"), Place("y"), Place("", "A"), Place("x", "B")]
+PLACES = [NodePlace(), NodePlace("x"), NodePlace("y"), NodePlace("", "A"), NodePlace("x", "B")]
 
 # A card: its size, how much of it is in use and by whom, and its model; a node: its labels and up to four cards.
 _cards = st.tuples(
@@ -41,12 +41,12 @@ _quotas = st.builds(
     pools=st.none() | st.sampled_from([("x",), ("x", "y"), ("nowhere",)]),
     limits=st.none()
     | st.dictionaries(st.sampled_from(["A", "B", "*"]), _percents).map(
-        lambda limits: tuple(Limit(name, percent) for name, percent in limits.items())
+        lambda limits: tuple(QuotaLimit(name, percent) for name, percent in limits.items())
     ),
 )
 
 
-def _ledger(nodes: Sequence[tuple[Place, Sequence[tuple[int, int, str, str]]]], quota: NamespaceQuota) -> Ledger:
+def _ledger(nodes: Sequence[tuple[NodePlace, Sequence[tuple[int, int, str, str]]]], quota: NamespaceQuota) -> Ledger:
     ledger = Ledger(Clock())
     for n, (place, cards) in enumerate(nodes):
         ledger.usage.put_place(NodeName(f"n{n}"), place)
@@ -55,7 +55,7 @@ def _ledger(nodes: Sequence[tuple[Place, Sequence[tuple[int, int, str, str]]]], 
             ledger.put_card(name, Card(uuid=uuid, index=i, model=model, memory=MiB(memory)))
             if used:
                 held = placement(holds("main", piece(uuid, used)), node=name)
-                assert ledger.observe(PodUID(f"filler-{n}-{i}"), held, Owner(namespace)) is None
+                assert ledger.observe(PodUID(f"filler-{n}-{i}"), held, QuotaOwner(namespace)) is None
     ledger.usage.limit(Quota({"default": quota}))
     return ledger
 
@@ -135,8 +135,8 @@ def test_no_order_of_filters_binds_and_ends_passes_a_quota(
     steps: Sequence[tuple[str, int, str]], of_a: int, in_all: int
 ) -> None:
     """Ten pods of one namespace at once; binds act on filters of any age, as kube-scheduler's do."""
-    limits = (Limit("A", of_a), Limit("*", in_all))
-    nodes = [(Place(), [(8, 0, "", "A"), (12, 0, "", "B"), (8, 0, "", "A")])] * 3
+    limits = (QuotaLimit("A", of_a), QuotaLimit("*", in_all))
+    nodes = [(NodePlace(), [(8, 0, "", "A"), (12, 0, "", "B"), (8, 0, "", "A")])] * 3
     ledger = _ledger(nodes, NamespaceQuota(limits=limits))
     for what, n, name in steps:
         asked = structs.replace(request(_kinds[n % 4], name=f"p{n}"), namespace="default")

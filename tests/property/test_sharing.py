@@ -12,10 +12,10 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
-from fractile.model.sharing import Rule
+from fractile.model.sharing import SharingRule
 from fractile.model.units import ContainerName, NodeName, PodUID
-from fractile.policy.plan import plan
-from fractile.policy.state import NodeState
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.state import NodeState
 from tests.builders import by_card, by_memory, by_share, card, cluster, request
 
 NODE = NodeName("n1")
@@ -23,7 +23,7 @@ MEMORY = 8192  # MiB of a card
 FRACTIONS = (Fraction(1, 4), Fraction(1, 2), Fraction(1))
 
 rules = st.builds(
-    Rule,
+    SharingRule,
     st.integers(0, 4),
     st.lists(st.sampled_from(FRACTIONS), unique=True, max_size=3).map(lambda f: tuple(sorted(f))),
 )
@@ -56,7 +56,7 @@ def slices_at_once(placement: Placement) -> dict[str, int]:
 @settings(max_examples=300, deadline=None)
 @given(rules, st.lists(st.lists(containers, min_size=1, max_size=3), min_size=1, max_size=8), st.data())
 def test_no_card_is_cut_more_often_or_otherwise_than_its_rule_says(
-    rule: Rule, pods: list[list[ContainerRequest]], data: st.DataObject
+    rule: SharingRule, pods: list[list[ContainerRequest]], data: st.DataObject
 ) -> None:
     ledger = ruled(rule)
     running: dict[PodUID, Placement] = {}
@@ -91,7 +91,7 @@ def test_no_card_is_cut_more_often_or_otherwise_than_its_rule_says(
 @given(
     rules, st.lists(st.sampled_from([1024, 2048, 4096]), max_size=8), st.sampled_from([1024, 2048, 3000, 4096, 8192])
 )
-def test_a_pod_is_refused_only_if_no_card_may_be_cut_for_it(rule: Rule, held: list[int], memory: int) -> None:
+def test_a_pod_is_refused_only_if_no_card_may_be_cut_for_it(rule: SharingRule, held: list[int], memory: int) -> None:
     ledger = ruled(rule)
     for n, amount in enumerate(held):
         other = request(by_memory(amount), uid=f"uid-{n}")
@@ -114,7 +114,7 @@ def test_a_pod_is_refused_only_if_no_card_may_be_cut_for_it(rule: Rule, held: li
         assert verdict.resolvable is right_size
 
 
-def ruled(rule: Rule) -> Ledger:
+def ruled(rule: SharingRule) -> Ledger:
     ledger = cluster({"n1": [card("n1", n, memory=MEMORY) for n in range(2)]})
     ledger.share_by(lambda node, model: rule, sized=bool(rule.fractions))
     return ledger

@@ -5,23 +5,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fractile.ledger.usage import Key, Usage
+from fractile.ledger.usage import Key, LedgerUsage
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice, charges
-from fractile.model.quota import NOWHERE, Limit, NamespaceQuota, Owner, Place, Quota
+from fractile.model.quota import NOWHERE, NamespaceQuota, NodePlace, Quota, QuotaLimit, QuotaOwner
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName
-from fractile.policy.quota import Kind
+from fractile.policy.quota import CardKind
 from tests.builders import given, piece, placement
 
 NODES = [NodeName("n1"), NodeName("n2")]
 CARDS = [CardUUID(f"GPU-{i}") for i in range(4)]
 MODELS = ["Tesla M40", "Tesla P100"]
 OWNERS = [
-    Owner("a"),
-    Owner("b"),
-    Owner("a", ((ContainerName("one"), "small"), (ContainerName("two"), "large"))),
+    QuotaOwner("a"),
+    QuotaOwner("b"),
+    QuotaOwner("a", ((ContainerName("one"), "small"), (ContainerName("two"), "large"))),
 ]
-PLACES = [NOWHERE, Place("public"), Place("wx", "M40"), Place("", "P100")]
+PLACES = [NOWHERE, NodePlace("public"), NodePlace("wx", "M40"), NodePlace("", "P100")]
 
 pieces = st.builds(piece, st.sampled_from(CARDS), memory=st.integers(1, 4000), cores=st.sampled_from([0, 1, 33, 100]))
 
@@ -42,11 +42,11 @@ class _Known(msgspec.Struct):
 class UsageMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.usage = Usage()
-        self.usage.limit(Quota({"a": NamespaceQuota(limits=(Limit("M40", 150), Limit("*", 300)))}))
+        self.usage = LedgerUsage()
+        self.usage.limit(Quota({"a": NamespaceQuota(limits=(QuotaLimit("M40", 150), QuotaLimit("*", 300)))}))
         self.cards: dict[CardUUID, _Known] = {}
-        self.places: dict[NodeName, Place] = {}
-        self.holds: list[tuple[Owner, Placement]] = []
+        self.places: dict[NodeName, NodePlace] = {}
+        self.holds: list[tuple[QuotaOwner, Placement]] = []
 
     @rule(
         node=st.sampled_from(NODES),
@@ -67,12 +67,12 @@ class UsageMachine(RuleBasedStateMachine):
         self.forget()
 
     @rule(node=st.sampled_from(NODES), place=st.sampled_from(PLACES))
-    def label(self, node: NodeName, place: Place) -> None:
+    def label(self, node: NodeName, place: NodePlace) -> None:
         self.usage.put_place(node, place)
         self.places[node] = place
 
     @rule(owner=st.sampled_from(OWNERS), placed=placements)
-    def hold(self, owner: Owner, placed: Placement) -> None:
+    def hold(self, owner: QuotaOwner, placed: Placement) -> None:
         refused = self.usage.refuses(owner, charges(placed)) is not None
         assert refused is self.would_pass(owner, placed)
         self.usage.charge(owner, placed, charges(placed), 1)
@@ -90,14 +90,14 @@ class UsageMachine(RuleBasedStateMachine):
         held = {c.card for _, placed in self.holds for c in charges(placed)}
         self.cards = {uuid: known for uuid, known in self.cards.items() if known.there or uuid in held}
 
-    def would_pass(self, owner: Owner, placed: Placement) -> bool:
+    def would_pass(self, owner: QuotaOwner, placed: Placement) -> bool:
         """Whether the namespace's quota, worked out by hand: 1.5 of M40, 3 in all."""
         if owner.namespace != "a":
             return False
         before, more = self.of_a(self.holds), self.of_a([(owner, placed)])
         return any(more[name] > 0 and before[name] + more[name] > most for name, most in (("M40", 150), ("all", 300)))
 
-    def of_a(self, holds: list[tuple[Owner, Placement]]) -> dict[str, int]:
+    def of_a(self, holds: list[tuple[QuotaOwner, Placement]]) -> dict[str, int]:
         found = {"M40": 0, "all": 0}
         for owner, placed in holds:
             for charge in charges(placed) if owner.namespace == "a" else ():
@@ -142,13 +142,13 @@ class UsageMachine(RuleBasedStateMachine):
     @invariant()
     def the_kinds_are_those_of_the_cards_that_are_there(self) -> None:
         wanted = {
-            Kind(self.places.get(known.node, NOWHERE).model, known.card.model, known.card.memory)
+            CardKind(self.places.get(known.node, NOWHERE).model, known.card.model, known.card.memory)
             for known in self.cards.values()
             if known.there and known.card.memory
         }
         assert set(self.usage.kinds()) == wanted
 
-    def class_of(self, owner: Owner, placed: Placement, card: CardUUID) -> str:
+    def class_of(self, owner: QuotaOwner, placed: Placement, card: CardUUID) -> str:
         largest = max((s.memory, s.cores, c.container) for c in placed.containers for s in c.slices if s.card == card)
         classes = dict(owner.classes)
         tied = [

@@ -18,17 +18,20 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.region import page
-from fractile.wire import (
-    devices,
-    extended_resource,
-    extender,
-    inspect,
-    kubelet_checkpoint,
-    placement,
-    quantity,
+from fractile.wire import quantity
+from fractile.wire.foreign import kubelet_checkpoint
+from fractile.wire.fractile import device_ids, extended_resource, placement
+from fractile.wire.kubernetes import extender
+from fractile.wire.kubernetes.extender import (
+    AskedPod,
+    BindingArgs,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
 )
-from fractile.wire.extender import AskedPod, BindingArgs, BindingResult, ExtenderArgs, FilterResult, HostPriority
-from fractile.wire.objects import Container, Pod, PodSpec, ResourceRequirements
+from fractile.wire.kubernetes.objects import Container, Pod, PodSpec, ResourceRequirements
+from fractile.wire.output import inspect
 from tests.wire.golden_files import golden
 
 checked = settings(max_examples=150, deadline=None)
@@ -71,10 +74,10 @@ def test_a_placement_survives_the_annotation(placed: Placement) -> None:
 @checked
 @given(st.lists(st.tuples(words, st.integers(0, 999_999)), max_size=30))
 def test_device_ids_survive_ranges(pairs: list[tuple[str, int]]) -> None:
-    ids = {devices.device_id(CardUUID(card), k) for card, k in pairs}
-    assert devices.from_ranges(devices.to_ranges(ids)) == ids
+    ids = {device_ids.device_id(CardUUID(card), k) for card, k in pairs}
+    assert device_ids.from_ranges(device_ids.to_ranges(ids)) == ids
     for card, k in pairs:
-        assert devices.split(devices.device_id(CardUUID(card), k)) == (card, k)
+        assert device_ids.split(device_ids.device_id(CardUUID(card), k)) == (card, k)
 
 
 @checked
@@ -129,8 +132,8 @@ def text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
 
 DECODERS = [
     pytest.param(text(placement.decode), "placement-v1.json", id="placement"),
-    pytest.param(text(devices.from_ranges), "device-ranges.txt", id="ranges"),
-    pytest.param(text(devices.split), "device-ranges.txt", id="device id"),
+    pytest.param(text(device_ids.from_ranges), "device-ranges.txt", id="ranges"),
+    pytest.param(text(device_ids.split), "device-ranges.txt", id="device id"),
     pytest.param(text(quantity.whole_number), "quantities.json", id="quantity"),
     pytest.param(_args, "extender-args.json", id="args"),
     pytest.param(_args, "extender-args-nodes.json", id="args with nodes"),

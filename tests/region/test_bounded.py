@@ -11,9 +11,9 @@ import pytest
 PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path
-from fractile.agent.journal import Journal
+from fractile.agent.limits.journal import Journal
 from fractile.region import bounded, directory, shared
-from fractile.region.page import Limits
+from fractile.region.page import ContainerLimits
 from tests.region.examples import LIMITS
 
 state = Path(sys.argv[1])
@@ -68,7 +68,7 @@ def test_what_is_shared_is_whole_and_alone_in_a_file_system_that_runs_nothing(tm
     run(
         tmp_path,
         """
-assert shared.read(region, cards=2).shape == shared.Shape(2)
+assert shared.read(region, cards=2).shape == shared.RegionShape(2)
 assert mounts()[1:] == [str(region)], mounts()
 assert {"nosuid", "nodev", "noexec"} <= flags(region), flags(region)
 assert sorted(p.name for p in folder.iterdir()) == ["ids", "limits", "shared"]
@@ -91,8 +91,8 @@ done
 echo end''')
 assert said == "No space left\\nNo space left\\nend\\n", said
 room = os.statvfs(region)
-assert shared.Shape(2).size <= room.f_blocks * room.f_frsize < shared.Shape(2).size + 4096
-assert region.stat().st_blocks * 512 <= shared.Shape(2).size + 4096
+assert shared.RegionShape(2).size <= room.f_blocks * room.f_frsize < shared.RegionShape(2).size + 4096
+assert region.stat().st_blocks * 512 <= shared.RegionShape(2).size + 4096
 shared.cut_back(region, cards=2)
 assert shared.generation(region, cards=2) is not None
 """,
@@ -214,7 +214,7 @@ victim = state / "victim"
 victim.write_text("the node's")
 command = [sys.executable, str(state / "hostile.py"), str(region.parent), str(victim)]
 hostile = subprocess.Popen(["unshare", "--mount", "--propagation", "slave", *command])
-size, done, refused = shared.Shape(2).size, 0, 0
+size, done, refused = shared.RegionShape(2).size, 0, 0
 deadline = time.monotonic() + 6
 try:
     while time.monotonic() < deadline:
@@ -244,7 +244,7 @@ def test_a_link_in_the_place_or_instead_of_the_folder_is_not_followed(tmp_path: 
         tmp_path,
         """
 def put():
-    bounded.put(region, shared.Shape(2).size, lambda path: shared.create(path, cards=2, generation=1))
+    bounded.put(region, shared.RegionShape(2).size, lambda path: shared.create(path, cards=2, generation=1))
 victim = state / "victim"
 victim.write_text("the node's")
 bounded.release(region)
@@ -289,7 +289,7 @@ assert old.lstat().st_dev != old.parent.lstat().st_dev, "this kernel hides it"
 assert not bounded.is_bounded(old)
 bounded.release(old)
 for _ in range(2):
-    bounded.put(old, shared.Shape(2).size, lambda path: shared.create(path, cards=2, generation=1))
+    bounded.put(old, shared.RegionShape(2).size, lambda path: shared.create(path, cards=2, generation=1))
     assert bounded.is_bounded(old)
     assert shared.generation(old, cards=2) == 1
 bounded.release(old)
@@ -308,7 +308,7 @@ subprocess.run(["umount", str(region)], check=True)
 region.unlink()
 {harm}
 j.write_limits("t", LIMITS)
-assert shared.read(region, cards=2).shape == shared.Shape(2)
+assert shared.read(region, cards=2).shape == shared.RegionShape(2)
 assert mounts()[1:] == [str(region)], mounts()
 """,
     )

@@ -10,12 +10,12 @@ import pytest
 from fractile.region import shared
 from fractile.region.counters import Account, CardCount, Counters, CountersReader, Member, counters
 from fractile.region.layout import ACCOUNT, REGION, REGION_CARD, SLOT
-from fractile.region.usage import Unreadable, Usage, usage
+from fractile.region.usage import RegionUsage, Unreadable, usage
 from tests.region.writer import alive, take, written
 
 CARDS = 2
 GENERATION = 99
-SHAPE = shared.Shape(CARDS)
+SHAPE = shared.RegionShape(CARDS)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_it_agrees_with_a_reading_of_the_whole(region: Path) -> None:
     with alive(region, *slots[::2]):
         glance, whole = look(region), usage(region, cards=CARDS, generation=GENERATION)
     assert isinstance(glance, Counters)
-    assert isinstance(whole, Usage)
+    assert isinstance(whole, RegionUsage)
     assert [(c.used, c.peak, c.refusals) for c in glance.cards] == [(c.used, c.peak, c.refusals) for c in whole.cards]
     assert [m.pid for m in glance.members] == [p.pid for p in whole.processes]
 

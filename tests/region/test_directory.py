@@ -8,14 +8,14 @@ import pytest
 
 from fractile.errors import WireError
 from fractile.region import directory, live, page, shared
-from fractile.region.page import Limits
+from fractile.region.page import ContainerLimits
 from tests.region.examples import LIMITS
 from tests.region.writer import alive
 
 STEPS = 16  # calls that change something, in a grant and a change
 
 
-def put(folder: Path, wanted: Limits = LIMITS, generation: int = 7) -> None:
+def put(folder: Path, wanted: ContainerLimits = LIMITS, generation: int = 7) -> None:
     directory.put(folder, wanted, new_generation=lambda: generation)
 
 
@@ -70,7 +70,7 @@ def test_a_region_without_a_page_is_kept_as_a_crash_left_it(tmp_path: Path) -> N
     assert generation(tmp_path) == 7
 
 
-@pytest.mark.parametrize("damage", [b"", b"x" * 40, b"\0" * shared.Shape(2).size])
+@pytest.mark.parametrize("damage", [b"", b"x" * 40, b"\0" * shared.RegionShape(2).size])
 def test_a_damaged_region_that_nobody_uses_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     put(tmp_path)
     (tmp_path / directory.REGION).write_bytes(damage)
@@ -112,7 +112,7 @@ def test_a_text_of_the_first_release_is_replaced(tmp_path: Path) -> None:
     assert generation(tmp_path) == 7
 
 
-def grant_and_change_until(step: int, folder: Path, other: Limits) -> None:
+def grant_and_change_until(step: int, folder: Path, other: ContainerLimits) -> None:
     """In a process of its own, which dies before the call of that number, of those that change something."""
     left = step
 

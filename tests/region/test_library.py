@@ -13,8 +13,8 @@ import pytest
 
 from fractile.model.units import CardUUID, ContainerName, PodUID
 from fractile.region import directory
-from fractile.region.page import CardLimits, Limits
-from fractile.region.usage import Process, Usage, usage
+from fractile.region.page import CardLimits, ContainerLimits
+from fractile.region.usage import RegionUsage, SliceProcess, usage
 
 BUILD = Path(os.environ.get("FRACTILE_NATIVE_BUILD", Path(__file__).parents[2] / "native" / "build"))
 LIBRARY = BUILD / "interposer" / "libfractile.so"
@@ -27,7 +27,7 @@ pytestmark = [
 
 MIB = 2**20
 CARD = CardUUID("GPU-00000000-0000-4000-8000-000000000009")
-LIMITS = Limits(
+LIMITS = ContainerLimits(
     pod_uid=PodUID("u"),
     namespace="default",
     pod="p",
@@ -87,15 +87,15 @@ def program(token: Path) -> Generator[Allocate]:
             process.kill()
 
 
-def seen(token: Path) -> Usage:
+def seen(token: Path) -> RegionUsage:
     limits = directory.read(token)
     assert limits is not None
     found = usage(token / directory.REGION, cards=1, generation=limits.generation)
-    assert isinstance(found, Usage), found
+    assert isinstance(found, RegionUsage), found
     return found
 
 
-def only(processes: tuple[Process, ...]) -> Process:
+def only(processes: tuple[SliceProcess, ...]) -> SliceProcess:
     (found,) = processes
     return found
 
@@ -137,4 +137,4 @@ def test_the_c_tool_reads_what_the_agent_made_and_the_other_way_round(token: Pat
     found = directory.read(made)
     assert found is not None
     assert [(c.uuid, c.memory, c.context, c.cores) for c in found.cards] == [(CARD, 3 * MIB, MIB, 20)]
-    assert isinstance(usage(made / directory.REGION, cards=1, generation=found.generation), Usage)
+    assert isinstance(usage(made / directory.REGION, cards=1, generation=found.generation), RegionUsage)

@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 """
 
 
-def numbered(number: int) -> page.Limits:
+def numbered(number: int) -> page.ContainerLimits:
     cards = tuple(msgspec.structs.replace(c, memory=number, context=number, weight=number) for c in EXAMPLE.cards)
     return msgspec.structs.replace(EXAMPLE, pod=f"p{number}", cards=cards)
 

@@ -4,12 +4,12 @@ import subprocess
 from pathlib import Path
 
 from fractile.region import layout, shared
-from fractile.region.layout import Layout
+from fractile.region.layout import StructLayout
 from tests.region.examples import LIMITS as want
 from tests.region.native import compiled
 from tests.wire.golden_files import golden
 
-STRUCTS = {name.lower(): value for name, value in vars(layout).items() if isinstance(value, Layout)}
+STRUCTS = {name.lower(): value for name, value in vars(layout).items() if isinstance(value, StructLayout)}
 CONSTANTS = {name: value for name, value in vars(layout).items() if isinstance(value, int) and name != "VERSION"}
 
 
@@ -71,7 +71,7 @@ def test_c_finds_every_part_of_a_region_where_python_puts_it(tmp_path: Path) -> 
     printf("%zu %zu\\n", (size_t)objects, (size_t)(objects + FR_MAX_OBJECTS));
     return 0;"""
     for cards in (1, 3, 64):
-        shape = shared.Shape(cards)
+        shape = shared.RegionShape(cards)
         slot = shape.slot_at(1) - shape.slot_at(0)
         places = shape.card_at(0), shape.slot_at(0), slot, shape.object_at(0), shape.size
         assert run(body, tmp_path, str(cards)) == [" ".join(map(str, places))]

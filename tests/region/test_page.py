@@ -13,7 +13,7 @@ from fractile.errors import WireError
 from fractile.model.units import CardUUID, ContainerName, Percent, PodUID
 from fractile.region import layout, page
 from fractile.region.layout import LIMITS, LIMITS_CARD
-from fractile.region.page import CardLimits, Limits
+from fractile.region.page import CardLimits, ContainerLimits
 from tests.region.examples import FIRST, SECOND
 from tests.region.examples import LIMITS as EXAMPLE
 from tests.region.native import generate
@@ -43,7 +43,7 @@ cards = st.builds(
     flags=numbers(32),
 )
 pages = st.builds(
-    Limits,
+    ContainerLimits,
     pod_uid=names(63).map(PodUID),
     namespace=names(255),
     pod=names(255),
@@ -55,7 +55,7 @@ pages = st.builds(
 )
 
 
-def changed(**fields: Any) -> Limits:
+def changed(**fields: Any) -> ContainerLimits:
     return msgspec.structs.replace(EXAMPLE, **fields)
 
 
@@ -74,7 +74,7 @@ def test_the_golden_page_is_what_is_written_and_read() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(pages, st.integers(0, 2**31 - 1))
-def test_decoding_is_the_inverse_whatever_the_sequence_is(limits: Limits, half: int) -> None:
+def test_decoding_is_the_inverse_whatever_the_sequence_is(limits: ContainerLimits, half: int) -> None:
     data = page.encode(limits, sequence=2 * half)
     assert len(data) == page.SIZE == layout.LIMITS.size
     assert page.decode(data) == limits

@@ -15,12 +15,12 @@ import pytest
 
 from fractile.region import shared, usage
 from fractile.region.layout import ACCOUNT, OBJECT, REGION
-from fractile.region.usage import CardUsage, Held, Process, Unreadable, Usage
+from fractile.region.usage import ProcessHold, RegionUsage, SliceCardUsage, SliceProcess, Unreadable
 from tests.region.writer import SETLK, alive, take, written
 
 CARDS = 2
 GENERATION = 99
-SHAPE = shared.Shape(CARDS)
+SHAPE = shared.RegionShape(CARDS)
 HEADER = ("magic", "version", "header_size", "size", "card_count", "slot_count", "object_count", "account_size")
 
 
@@ -31,13 +31,13 @@ def region(tmp_path: Path) -> Path:
     return made
 
 
-def look(region: Path) -> Usage | Unreadable:
+def look(region: Path) -> RegionUsage | Unreadable:
     return usage.usage(region, cards=CARDS, generation=GENERATION)
 
 
-def seen(region: Path) -> Usage:
+def seen(region: Path) -> RegionUsage:
     found = look(region)
-    assert isinstance(found, Usage), found
+    assert isinstance(found, RegionUsage), found
     return found
 
 
@@ -53,7 +53,7 @@ def test_a_new_region_is_wholly_on_the_disk_open_to_all_and_empty(region: Path) 
     assert status.st_blocks * 512 >= status.st_size
     assert status.st_mode & 0o777 == 0o666
     assert set(region.read_bytes()[REGION.size :]) == {0}
-    assert seen(region) == Usage((CardUsage(0, 0, 0, 0),) * CARDS, ())
+    assert seen(region) == RegionUsage((SliceCardUsage(0, 0, 0, 0),) * CARDS, ())
     assert shared.generation(region, cards=CARDS) == GENERATION
 
 
@@ -81,10 +81,10 @@ def test_live_processes_are_listed_with_what_they_hold(region: Path) -> None:
     with alive(region, 0, 1023):
         found = seen(region)
     assert found.processes == (
-        Process(17, "python", (Held(0, 5120, 1, 5_000_000),)),
-        Process(18, "worker", (Held(1, 2048, 2, 5_000_000),)),
+        SliceProcess(17, "python", (ProcessHold(0, 5120, 1, 5_000_000),)),
+        SliceProcess(18, "worker", (ProcessHold(1, 2048, 2, 5_000_000),)),
     )
-    assert found.cards == (CardUsage(5120, 5632, 0, 0), CardUsage(2048, 2560, 0, 0))
+    assert found.cards == (SliceCardUsage(5120, 5632, 0, 0), SliceCardUsage(2048, 2560, 0, 0))
 
 
 def test_who_lives_is_what_the_kernel_says_and_not_the_region(region: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_region_full_of_nonsense_is_read_or_refused_and_never_raises(region: P
     if seed % 2:
         assert isinstance(found, Unreadable)
         return
-    assert isinstance(found, Usage)
+    assert isinstance(found, RegionUsage)
     assert all(p.command.isprintable() for p in found.processes)
 
 
@@ -235,6 +235,6 @@ def test_looking_is_quick_also_with_64_cards_and_all_slots_taken(tmp_path: Path)
         began = time.perf_counter()
         found = usage.usage(path, cards=64, generation=1)
         took = time.perf_counter() - began
-    assert isinstance(found, Usage)
+    assert isinstance(found, RegionUsage)
     assert len(found.processes) == 512
     assert took < 2.0

@@ -36,7 +36,7 @@ def take(
     region: Path, slot: int, pid: int, command: bytes, *, cards: int, card: int, units: int, contexts: int = 1
 ) -> None:
     """What a process writes that holds so many units; more than the region says it held already."""
-    shape = shared.Shape(cards)
+    shape = shared.RegionShape(cards)
     at = shape.slot_at(slot)
     account = shape.account_at(slot, card)
     with written(region) as mapped, memoryview(mapped) as view:

@@ -1,4 +1,4 @@
-"""An independent book-keeper: plain dictionaries, no arrays, nothing of ``fractile.sim.stock``.
+"""An independent book-keeper: plain dictionaries, no arrays, nothing of ``fractile.sim.planner.stock``.
 
 It holds what each pod has on each card and knows the rules by their words: a whole card is nobody else's, memory and
 time are never promised twice, and one percent of the time stays with those who were promised none.
@@ -6,8 +6,8 @@ time are never promised twice, and one percent of the time stays with those who 
 
 from collections.abc import Sequence
 
-from fractile.sim.snapshot import Budget, Demand, Machine, Task
-from fractile.wire.plan import Defragmentation, Move, Placement
+from fractile.sim.snapshot.cluster_snapshot import Demand, Machine, SnapshotBudget, Task
+from fractile.wire.output.plan import Defragmentation, Move, PlannedPlacement
 
 
 class Books:
@@ -69,7 +69,7 @@ def replay(
     plan: Defragmentation,
     *,
     demands: dict[str, Demand],
-    budgets: Sequence[Budget],
+    budgets: Sequence[SnapshotBudget],
     fixed: frozenset[str] = frozenset(),
 ) -> None:
     """Carries the plan out; an AssertionError says what it does wrong."""
@@ -99,5 +99,5 @@ def _arrive(books: Books, move: Move, demands: dict[str, Demand]) -> None:
     books.put(move.target, move.pod, demands[move.pod], move.cards)
 
 
-def _come(books: Books, placement: Placement, demands: dict[str, Demand]) -> None:
+def _come(books: Books, placement: PlannedPlacement, demands: dict[str, Demand]) -> None:
     books.put(placement.node, placement.pod, demands[placement.pod], placement.cards)

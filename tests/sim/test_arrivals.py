@@ -6,15 +6,15 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.policy.score.view import Ask
+from fractile.policy.nodes.view import TaskDemand
 from fractile.sim.arrivals import arrivals, in_order, orders
-from fractile.sim.trace import NodeRow
+from fractile.sim.snapshot.trace import NodeRow
 from tests.sim.traces import mixed, nodes, part, pods, whole
 
 CLUSTER = nodes(8, 8, 4)  # 20,000 thousandths
 
 
-def queue(*asks: Ask, tune: float = 1.0, seed: int = 0) -> list[Ask]:
+def queue(*asks: TaskDemand, tune: float = 1.0, seed: int = 0) -> list[TaskDemand]:
     return arrivals(pods(*asks), CLUSTER, tune=tune, random=Random(seed))
 
 
@@ -49,7 +49,7 @@ def test_without_a_bar_the_pods_are_only_shuffled() -> None:
 
 
 def test_pods_without_gpus_are_not_repeated_for_ever() -> None:
-    assert queue(Ask(1, 1), Ask(1, 1)) == [Ask(1, 1)] * 2
+    assert queue(TaskDemand(1, 1), TaskDemand(1, 1)) == [TaskDemand(1, 1)] * 2
 
 
 @given(st.integers(0, 2**32), st.floats(0.2, 3))
@@ -68,7 +68,7 @@ def test_the_order_of_nodes_follows_from_the_seed_alone() -> None:
     assert sorted(in_order(many, Random(1)), key=lambda n: n.name) == sorted(many, key=lambda n: n.name)
 
 
-def published(*asks: Ask, seed: int = 42, tune: float = 1.0) -> list[Ask]:
+def published(*asks: TaskDemand, seed: int = 42, tune: float = 1.0) -> list[TaskDemand]:
     return orders(pods(*asks), CLUSTER, tune=tune, seed=seed, which="published").queue
 
 
@@ -101,7 +101,7 @@ def test_published_orders_too_follow_from_the_seed_alone(seed: int, tune: float)
 
 
 def test_own_orders_of_pods_do_not_depend_on_the_nodes() -> None:
-    def queue(cluster: Sequence[NodeRow]) -> list[Ask]:
+    def queue(cluster: Sequence[NodeRow]) -> list[TaskDemand]:
         return orders(mixed(), cluster, tune=0, seed=1, which="own").queue
 
     assert queue(CLUSTER) == queue(nodes(8, 4, 8)) == arrivals(mixed(), CLUSTER, tune=0, random=Random("1:pods"))

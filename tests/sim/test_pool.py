@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.policy.score.mix import mix_of
-from fractile.policy.score.prices import prices_of
-from fractile.policy.score.view import Ask
+from fractile.policy.nodes.mix import mix_of
+from fractile.policy.nodes.prices import prices_of
+from fractile.policy.nodes.view import TaskDemand
 from fractile.sim.pool import Pool
 
-ONE, EIGHT = Ask(1, 1, 1, 1000), Ask(1, 1, 8, 1000)
-MOST, HALF = Ask(1, 1, 1, 810), Ask(1, 1, 1, 500)
-NO_GPU = Ask(1, 1)
+ONE, EIGHT = TaskDemand(1, 1, 1, 1000), TaskDemand(1, 1, 8, 1000)
+MOST, HALF = TaskDemand(1, 1, 1, 810), TaskDemand(1, 1, 1, 500)
+NO_GPU = TaskDemand(1, 1)
 
 times = st.floats(0, 10, allow_nan=False)
 
 
-def pool(gpus: int, *mix: Ask) -> Pool:
+def pool(gpus: int, *mix: TaskDemand) -> Pool:
     return Pool(gpus, prices_of(mix_of(mix or (ONE,))), begin=1.0, end=3.0)
 
 
@@ -59,7 +59,9 @@ def test_pods_that_share_cost_what_no_combination_of_them_saves() -> None:
 
 
 @given(st.lists(st.tuples(times, st.sampled_from([ONE, EIGHT, MOST, HALF, NO_GPU]), times)), st.integers(1, 30))
-def test_a_pool_never_holds_more_than_it_has_or_is_offered(coming: list[tuple[float, Ask, float]], gpus: int) -> None:
+def test_a_pool_never_holds_more_than_it_has_or_is_offered(
+    coming: list[tuple[float, TaskDemand, float]], gpus: int
+) -> None:
     some, plenty = pool(gpus, MOST, HALF, ONE, EIGHT), pool(10_000, MOST, HALF, ONE, EIGHT)
     for now, ask, lifetime in sorted(coming, key=lambda c: c[0]):
         some.arrive(now, ask, lifetime)

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.errors import SetupError
-from fractile.policy.score.board import Board
-from fractile.policy.score.mix import mix_of
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import POLICIES
-from fractile.policy.score.view import Ask
-from fractile.sim.cluster import Cluster, Held
+from fractile.policy.nodes.mix import mix_of
+from fractile.policy.nodes.policies.table import POLICIES
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import TaskDemand
+from fractile.sim.cluster import Cluster, TaskPlace
 from fractile.sim.curve import Curve
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.processes import run_all
 from fractile.sim.runs import PARTS, Experiment, Run, sharing_floor
+from fractile.sim.snapshot.trace import NodeRow, PodRow, read_nodes, read_pods
 from fractile.sim.steady import SteadyRun, steady
 from fractile.sim.summary import summary, without_times
-from fractile.sim.trace import NodeRow, PodRow, read_nodes, read_pods
 from tests.sim.traces import mixed, nodes, part, pods, whole
 
 CLUSTER = nodes(8, 8, 8, 4, 4, 2, 2)
@@ -116,14 +116,16 @@ def test_packing_policies_do_better_than_random_ones() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.sampled_from([part(810), part(230), whole(1), whole(2), Ask(8_000, 512)]), min_size=1, max_size=40),
+    st.lists(
+        st.sampled_from([part(810), part(230), whole(1), whole(2), TaskDemand(8_000, 512)]), min_size=1, max_size=40
+    ),
     st.randoms(),
 )
-def test_what_is_given_back_is_free_again(asks: list[Ask], random: Random) -> None:
+def test_what_is_given_back_is_free_again(asks: list[TaskDemand], random: Random) -> None:
     cluster = Cluster(CLUSTER)
     before = Cluster(CLUSTER).view
-    board = Board(cluster.view, POLICIES["fgd-plus"], situation_of(cluster.view, mix_of(asks)))
-    held: list[tuple[Ask, Held]] = []
+    board = ScoreCache(cluster.view, POLICIES["fgd-plus"], situation_of(cluster.view, mix_of(asks)))
+    held: list[tuple[TaskDemand, TaskPlace]] = []
     for ask in asks:
         chosen = board.best(ask, 0)
         if chosen is not None:
@@ -174,7 +176,7 @@ def test_with_departures_a_seed_says_it_all() -> None:
 
 
 def test_a_steady_state_needs_gpus() -> None:
-    wanted = pods(Ask(1, 1))
+    wanted = pods(TaskDemand(1, 1))
     with pytest.raises(SetupError):
         steady(CLUSTER, wanted, POLICIES["random"], mix_of(p.ask for p in wanted), seed=1, load=1)
 
@@ -200,7 +202,7 @@ def test_the_figures_do_not_depend_on_the_number_of_processes() -> None:
 def test_what_runs_share_does_not_change_them(policy: str) -> None:
     """Nodes of several models, with pods that want one of them: what is known of the mix depends on both."""
     some = nodes(8, 8, 4, 4, 2, 2, models=("T4", "V100", "V100", "T4"))
-    wanted = pods(*[p.ask for p in mixed()], *[Ask(4_000, 1_024, 1, 1000, ("V100",))] * 9)
+    wanted = pods(*[p.ask for p in mixed()], *[TaskDemand(4_000, 1_024, 1, 1000, ("V100",))] * 9)
     found = run_all(Experiment(some, wanted), [Run(policy, s) for s in (1, 2)], jobs=1)
 
     for seed in (1, 2):

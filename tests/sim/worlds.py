@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from fractile.model.properties import shared
-from fractile.policy.score.table import POLICIES
-from fractile.policy.where import ANYWHERE, Where
-from fractile.sim.plan import Question
-from fractile.sim.snapshot import Budget, Demand, Machine, Part, Snapshot, Task
-from fractile.sim.snapshot_build import generic_cards
-from fractile.wire.manifests import Taint
+from fractile.policy.nodes.policies.table import POLICIES
+from fractile.policy.nodes.where import ANYWHERE, Where
+from fractile.sim.planner.planner import Question
+from fractile.sim.snapshot.build import generic_cards
+from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, Machine, Snapshot, SnapshotBudget, Task
+from fractile.wire.kubernetes.manifests import Taint
 
 CARD = 16_000  # MiB
 
@@ -33,11 +33,11 @@ def machine(
 
 
 def whole(gpus: int = 1, *, cpu: int = 1_000, models: tuple[str, ...] = (), where: Where = ANYWHERE) -> Demand:
-    return Demand(cpu, 1_024, Part(gpus, exclusive=True, models=models), where)
+    return Demand(cpu, 1_024, DemandPart(gpus, exclusive=True, models=models), where)
 
 
 def part(memory: int, *, compute: int = 0, cpu: int = 1_000, models: tuple[str, ...] = ()) -> Demand:
-    return Demand(cpu, 1_024, Part(1, memory=memory, compute=compute, models=models))
+    return Demand(cpu, 1_024, DemandPart(1, memory=memory, compute=compute, models=models))
 
 
 def task(name: str, demand: Demand, *, on: str = "", fixed: str = "", cards: Sequence[int] = ()) -> Task:
@@ -59,13 +59,13 @@ def _time(demand: Demand) -> int:
 
 _PARTS = st.sampled_from(
     [
-        Part(1, exclusive=True),
-        Part(1, exclusive=True),
-        Part(2, exclusive=True),
-        Part(1, memory=8_000),
-        Part(1, memory=5_333, compute=300),
-        Part(1, memory=4_000, compute=500),
-        Part(1, share=470, compute=470),
+        DemandPart(1, exclusive=True),
+        DemandPart(1, exclusive=True),
+        DemandPart(2, exclusive=True),
+        DemandPart(1, memory=8_000),
+        DemandPart(1, memory=5_333, compute=300),
+        DemandPart(1, memory=4_000, compute=500),
+        DemandPart(1, share=470, compute=470),
         None,
     ]
 )
@@ -84,10 +84,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             bound.append(trial)
     wanted = draw(st.lists(st.one_of(st.sampled_from([whole(2), whole(3), whole(4)]), demands), max_size=5))
     waiting = tuple(task(f"w{i}", d) for i, d in enumerate(wanted))
-    budgets: list[Budget] = []
+    budgets: list[SnapshotBudget] = []
     for number in range(draw(st.integers(0, 2))):
         keys = draw(st.frozensets(st.sampled_from([t.key for t in bound]), max_size=6)) if bound else frozenset[str]()
-        budgets.append(Budget(f"b{number}", keys, draw(st.integers(0, 2))))
+        budgets.append(SnapshotBudget(f"b{number}", keys, draw(st.integers(0, 2))))
     stuck = draw(st.sets(st.integers(0, 13), max_size=2))
     pinned = (
         task(t.name, t.demand, on=t.node, fixed="is being deleted") if i in stuck else t for i, t in enumerate(bound)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from fractile.cluster.local import LocalCluster
+from fractile.lab.cluster.local import LocalCluster
 from tests.soak import plot
 from tests.soak.run import Outcome, Settings, soak
 from tests.soak.samples import Sample, to_csv

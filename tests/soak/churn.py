@@ -4,8 +4,8 @@ from random import Random
 
 import msgspec
 
-from fractile.cluster import images
-from fractile.cluster.workload import Manifest
+from fractile.lab.demos.workload import Manifest
+from fractile.lab.machine import images
 from tests.chaos.pods import CLASSES, KINDS
 
 __all__ = ["CLASSES", "Birth", "birth", "manifest", "overdue"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fractile.sim.plot_style import COLOURS, STYLE
+from fractile.sim.report.plot_style import COLOURS, STYLE
 from tests.soak.samples import Sample
 
 _PANELS: tuple[tuple[str, Callable[[Sample], float | None]], ...] = (

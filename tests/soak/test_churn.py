@@ -4,8 +4,8 @@ from collections import Counter
 
 import msgspec
 
-from fractile.cluster import images
 from fractile.dialects.table import parse_pod
+from fractile.lab.machine import images
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
 from tests.chaos.pods import KINDS

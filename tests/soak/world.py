@@ -7,14 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.cluster import component, node, plan, processes
-from fractile.cluster.component import Component
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.spec import DEFAULT_CARDS, from_options
-from fractile.cluster.up import Wish
+from fractile.lab.cluster import component, node, plan
+from fractile.lab.cluster.component import Component
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import DEFAULT_CARDS, from_options
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.machine import processes
 from fractile.main.leading import DEFAULT_LEASE
 from tests.chaos.programs import free_port
-from tests.soak import eyes
+from tests.soak import probes
 from tests.soak.samples import Sample
 
 LEADER, STANDBY = "control-plane", "control-plane-standby"
@@ -32,7 +33,7 @@ class World:
         self._ca = Path()
 
     def begin(self) -> None:
-        self.cluster.up(Wish(spec=from_options(self.cluster.name, nodes=self._nodes, cards=DEFAULT_CARDS)))
+        self.cluster.up(UpOptions(spec=from_options(self.cluster.name, nodes=self._nodes, cards=DEFAULT_CARDS)))
         self.cluster.restart(LEADER, _LEASE)
         made = plan.make(self.cluster.place, self.cluster.state, now=datetime.now(UTC))
         self._ca = made.secrets.ca
@@ -50,31 +51,31 @@ class World:
     async def entries(self) -> dict[str, int]:
         """What is still in the books: of the leader's ledger, and directories by agent."""
         page = await self._metrics(LEADER)
-        found = {LEADER: eyes.ledger_pods(page)}
+        found = {LEADER: probes.ledger_pods(page)}
         found |= {f"{name}/agent": self._directories(name) for name in self.cluster.nodes}
         return {name: -1 if count is None else count for name, count in found.items()}
 
     async def _samples(self, seconds: float) -> AsyncIterator[Sample]:
         for name in (LEADER, STANDBY):
-            if one := eyes.sample(name, self._pid(name), await self._metrics(name), seconds=seconds):
+            if one := probes.sample(name, self._pid(name), await self._metrics(name), seconds=seconds):
                 yield one
         for name in self.cluster.nodes:
             agent = f"{name}/agent"
             address = self.cluster.state.node(name).address
-            page = await eyes.get(address, node.METRICS_PORT, "/metrics")
+            page = await probes.get(address, node.METRICS_PORT, "/metrics")
             pid, directories = self._pid(agent), await asyncio.to_thread(self._directories, name)
-            if one := eyes.sample(agent, pid, page, seconds=seconds, entries=directories):
+            if one := probes.sample(agent, pid, page, seconds=seconds, entries=directories):
                 yield one
-            for child, comm in eyes.children(pid):
-                own = eyes.sample(f"{name}/arbiter", child, "", seconds=seconds, entries=directories)
+            for child, comm in probes.children(pid):
+                own = probes.sample(f"{name}/arbiter", child, "", seconds=seconds, entries=directories)
                 if comm == _ARBITER and own:
                     yield own
-            if one := eyes.sample(f"{name}/kubelet", self._pid(f"{name}/kubelet"), "", seconds=seconds):
+            if one := probes.sample(f"{name}/kubelet", self._pid(f"{name}/kubelet"), "", seconds=seconds):
                 yield one
 
     async def _metrics(self, replica: str) -> str:
         port = self.cluster.state.ports.control_plane if replica == LEADER else self._port
-        return await eyes.get("127.0.0.1", port, "/metrics", ca=self._ca)
+        return await probes.get("127.0.0.1", port, "/metrics", ca=self._ca)
 
     def _standby(self, leader: Component) -> Component:
         """Of an option that is given twice the last counts."""

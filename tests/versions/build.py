@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.cluster import programs
 from fractile.errors import SetupError
+from fractile.lab.machine import programs
 
 # The last release of each of which the module proxy has all staging modules (it lacks v0.25.14 to v0.25.16 of
 # k8s.io/kube-scheduler); the current one is what local clusters run.

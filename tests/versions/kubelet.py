@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from fractile.wire import static_pod
+from fractile.wire.foreign import static_pod
 
 _LOOK = 0.2  # seconds
 _ENTER = 'mount --bind "$0" /etc && exec "$@"'

@@ -14,8 +14,9 @@ import pytest
 
 from fractile.dialects.aliyun import MEMORY
 from fractile.kube import paths
-from fractile.wire import placement, queued
-from fractile.wire.queued import QueuedPod
+from fractile.wire.fractile import placement
+from fractile.wire.kubernetes import queued
+from fractile.wire.kubernetes.queued import QueuedPod
 from tests.builders import CARD_MEMORY, cards, resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.main.process import Running, control_plane

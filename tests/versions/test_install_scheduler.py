@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.install_scheduler import command
 from fractile.kube import paths
-from fractile.wire import static_pod
+from fractile.wire.foreign import static_pod
 from tests.fakes.apiserver import FakeApiServer
 from tests.versions import extender, kubelet, scheduler
 from tests.versions.test_versions import MINORS, ids, program

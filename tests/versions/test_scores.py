@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fractile.cli.score import command
 from fractile.kube import paths
-from fractile.wire import score_report
+from fractile.wire.output import score_report
 from tests.fakes.apiserver import FakeApiServer
 from tests.versions import scheduler
 from tests.versions.test_versions import MINORS, ids, program

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.wire.scheduler_config import LAST_WITH_POLICY, api_version
+from fractile.wire.kubernetes.scheduler_config import LAST_WITH_POLICY, api_version
 from tests.fakes.apiserver import FakeApiServer
 from tests.versions import build, extender, scheduler
 from tests.versions.scheduler import CARDS, NODES, PACKAGED, printed

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.wire.extender import HostPriority
 from fractile.wire.known_names import KnownNames
+from fractile.wire.kubernetes.extender import HostPriority
 
 # Bytes at the ends of words, names that are the beginnings of others, and one of the longest.
 NAMES = ["n", "n1", "n12", "n-234567", "n-2345678", "n-234567890123456", "ip-10-0-12-7.eu.compute.internal", "x" * 64]

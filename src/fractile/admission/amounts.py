@@ -7,12 +7,12 @@ step, so what was mutated before is not patched again.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fractile.wire.admission import Op, pointer
+from fractile.wire.kubernetes.admission import Op, pointer
 
 MAPS = ("limits", "requests")
 
 
-class Amounts:
+class ContainerAmounts:
     """The amounts of the container whose ``resources`` these are."""
 
     def __init__(self, resources: Mapping[str, Any] | None) -> None:

@@ -15,20 +15,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fractile.admission import openapi
-from fractile.admission.capacity import Cluster
+from fractile.admission.capacity import ClusterFit
 from fractile.admission.intake import Intake, bad
 from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template, needs_classes
-from fractile.admission.names import Classes
-from fractile.admission.validate import Privileged, Verdict, judge
+from fractile.admission.names import ClassNames
+from fractile.admission.validate import AdmissionVerdict, Privileged, judge
 from fractile.dialects.table import NAMES, RESOURCES
 from fractile.errors import WireError
 from fractile.model.units import MemoryUnit
 from fractile.model.words import LONGEST_SENTENCE, quoted
-from fractile.wire import admission as wire
-from fractile.wire.admission import AdmissionRequest
 from fractile.wire.bounds import check_members, check_objects
-from fractile.wire.objects import Pod
-from fractile.wire.queued import GATE
+from fractile.wire.kubernetes import admission as wire
+from fractile.wire.kubernetes.admission import AdmissionRequest
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.queued import GATE
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     privileged: Privileged = Privileged.REFUSE
 
 
-class Webhook:
+class WebhookApp:
     """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
     ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``names_node``
     whether an administrator lets them name their node; ``gate`` which of them are held back until their node is chosen
@@ -75,8 +75,8 @@ class Webhook:
     def __init__(
         self,
         *,
-        classes: Classes,
-        cluster: Cluster,
+        classes: ClassNames,
+        cluster: ClusterFit,
         known: Callable[[], bool],
         scheduler_of: Callable[[str], str] = lambda _: "",
         names_node: Callable[[str], bool] = lambda _: False,
@@ -147,9 +147,9 @@ class Webhook:
             gate=GATE if self._gate(pod, request.namespace) else "",
         )
 
-    def _verdict(self, request: AdmissionRequest) -> Verdict:
+    def _verdict(self, request: AdmissionRequest) -> AdmissionVerdict:
         if not _is_new_pod(request):
-            return Verdict()
+            return AdmissionVerdict()
         return judge(
             wire.pod(request.object),
             wire.guarded(request.object),
@@ -186,12 +186,12 @@ def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0
     )
 
 
-def application(webhook: Webhook, intake: Intake | None = None) -> Starlette:
+def application(webhook: WebhookApp, intake: Intake | None = None) -> Starlette:
     """The webhook's routes."""
     return Starlette(routes=routes(webhook, intake or Intake()))
 
 
-def verbs(webhook: Webhook) -> Mapping[bytes, Callable[[bytes], bytes | None]]:
+def verbs(webhook: WebhookApp) -> Mapping[bytes, Callable[[bytes], bytes | None]]:
     """Both verbs by their path, as they are answered without an application. No answer where something is wrong: the
     application, asked again, says what."""
     return {
@@ -211,7 +211,7 @@ def _or_none(answer: Callable[[bytes], bytes]) -> Callable[[bytes], bytes | None
     return answered
 
 
-def routes(webhook: Webhook, intake: Intake) -> list[Route]:
+def routes(webhook: WebhookApp, intake: Intake) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
 

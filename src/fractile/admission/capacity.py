@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fractile.ledger import scan
-from fractile.ledger.arrays import Bools, CardArrays, Layer
+from fractile.ledger.arrays import Bools, CardArrays, CardLayer
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy import others, reasons
-from fractile.policy.effort import Effort
+from fractile.policy.cards import others, reasons
+from fractile.policy.cards.effort import Effort
 
 
-class Cluster(Protocol):
+class ClusterFit(Protocol):
     """``never``: one sentence with the numbers of the node that comes closest; "" when a node would do, or when that
     cannot be said."""
 
@@ -23,7 +23,7 @@ class Cluster(Protocol):
     def never(self, request: PodRequest) -> str: ...
 
 
-class Capacity:
+class ClusterCapacity:
     """The cluster as the ledger knows it. ``resolve`` fills in what classes stand for."""
 
     def __init__(self, ledger: Ledger, resolve: Callable[[PodRequest], PodRequest | Refusal]) -> None:
@@ -63,7 +63,7 @@ class Capacity:
 def _closest(parts: Sequence[tuple[CardArrays, PodRequest]]) -> list[int]:
     """Columns of nodes that may come close: with the largest card, and with the most devices of each class."""
     arrays, part = parts[0]
-    layers = [m for c in part.containers if isinstance(m := c.request.selector.members, Layer)]
+    layers = [m for c in part.containers if isinstance(m := c.request.selector.members, CardLayer)]
     return [int(arrays.largest.argmax()), *(int(layer.mask.sum(axis=0).argmax()) for layer in layers)]
 
 

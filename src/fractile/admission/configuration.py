@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Sleep
-from fractile.wire import webhook as wire
+from fractile.wire.kubernetes import webhook as wire
 
 NAME = "fractile"  # of both configurations
 MUTATING = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{NAME}"

@@ -12,12 +12,12 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from fractile.door.places import Place, peer_of
-from fractile.door.room import Claim, Contested
+from fractile.door.places import ConnectionPlace, peer_of
+from fractile.door.room import Contested, RoomClaim
 from fractile.errors import WireError
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class IntakeLimits(msgspec.Struct, frozen=True):
     """Bytes and seconds. The API server takes objects of 3 MiB at most, and sends the old one beside the new one."""
 
     body: int = 7 * 2**20
@@ -29,8 +29,8 @@ class Bounds(msgspec.Struct, frozen=True):
 class Intake:
     """Counts what is being read."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self._bounds = bounds or Bounds()
+    def __init__(self, bounds: IntakeLimits | None = None) -> None:
+        self._bounds = bounds or IntakeLimits()
         self._requests = Contested(self._bounds.requests)
         self._bytes = Contested(self._bounds.together)
 
@@ -39,7 +39,7 @@ class Intake:
         """Requests and bytes that are being read now."""
         return self._requests.held, self._bytes.held
 
-    def hold(self, size: int, place: Place) -> Callable[[], None] | None:
+    def hold(self, size: int, place: ConnectionPlace) -> Callable[[], None] | None:
         """Room for a body that is gathered elsewhere; ``place`` is dropped when others need it."""
         claim = self._bytes.claim(place.peer, size, place.drop)
         return None if claim is None else lambda: self._bytes.give(claim)
@@ -75,7 +75,7 @@ class Intake:
             self._requests.give(turn)
             self._bytes.give(claim)
 
-    async def _collect(self, request: Request, claim: Claim) -> bytes | Response:
+    async def _collect(self, request: Request, claim: RoomClaim) -> bytes | Response:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk

@@ -26,7 +26,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import ObjectRef
 from fractile.kube.pacing import Sleep
-from fractile.wire import webhook as wire
+from fractile.wire.kubernetes import webhook as wire
 
 LOOK = 15.0  # seconds between two looks at the Secret or the files
 RETRY = 2.0  # after a failure, and before the first success
@@ -43,7 +43,7 @@ _MEND = "make an empty Secret of this name, or give the control plane the rights
 log = logging.getLogger(__name__)
 
 
-class Served:
+class ServedCertificate:
     """The context that the server uses, and the bundle that its callers must trust (empty: somebody else tells them).
     ``loaded`` is set when there is a certificate."""
 
@@ -71,7 +71,7 @@ class SecretKeeper:
     def __init__(
         self,
         client: KubeClient,
-        served: Served,
+        served: ServedCertificate,
         *,
         secret: ObjectRef,
         names: Sequence[str],
@@ -150,7 +150,9 @@ class SecretKeeper:
 class FileKeeper:
     """Serves what somebody else renews in files, such as cert-manager in a mounted Secret."""
 
-    def __init__(self, served: Served, *, cert: Path, key: Path, ca: Path | None, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self, served: ServedCertificate, *, cert: Path, key: Path, ca: Path | None, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self._served = served
         self._cert = cert
         self._key = key

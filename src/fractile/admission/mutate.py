@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from fractile.admission.amounts import MAPS, Amounts
-from fractile.admission.names import HAMI_AMOUNTS, QUOTA_PREFIX, Classes, is_bare, slot_of, translated
+from fractile.admission.amounts import MAPS, ContainerAmounts
+from fractile.admission.names import HAMI_AMOUNTS, QUOTA_PREFIX, ClassNames, is_bare, slot_of, translated
 from fractile.dialects import nvidia
 from fractile.dialects.bounds import MOST_NAMES, names_too_many
 from fractile.dialects.table import RESOURCES
 from fractile.errors import WireError
 from fractile.model.words import quoted
-from fractile.wire.admission import Op, ResourceQuota, pointer
-from fractile.wire.objects import Container, Pod, ResourceRequirements
-from fractile.wire.placement import MAX_CONTAINERS
+from fractile.wire.fractile.placement import MAX_CONTAINERS
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
+from fractile.wire.kubernetes.admission import Op, ReviewedQuota, pointer
+from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
 from fractile.wire.quantity import whole_number
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
 DEFAULT_SCHEDULER = "default-scheduler"  # what the API server writes where a pod names none
 
@@ -39,7 +39,7 @@ class Mutation(msgspec.Struct, frozen=True):
 
 
 def mutate_pod(
-    pod: Pod, classes: Classes, *, resources: frozenset[str] = RESOURCES, scheduler: str = "", gate: str = ""
+    pod: Pod, classes: ClassNames, *, resources: frozenset[str] = RESOURCES, scheduler: str = "", gate: str = ""
 ) -> Mutation:
     """``resources``: those of the families that are served. ``scheduler``: the one that pods with devices shall have
     when they name none; "" leaves them theirs. ``gate``: a scheduling gate for those that have none."""
@@ -65,7 +65,7 @@ def mutate_pod(
     return Mutation(tuple(ops), tuple(warnings))
 
 
-def mutate_template(pod: Pod, classes: Classes, path: Sequence[str]) -> Mutation:
+def mutate_template(pod: Pod, classes: ClassNames, path: Sequence[str]) -> Mutation:
     """A template only has its bare names translated, which the API server would refuse; its pods get the rest."""
     ops: list[Op] = []
     warnings: list[str] = []
@@ -79,7 +79,7 @@ def mutate_template(pod: Pod, classes: Classes, path: Sequence[str]) -> Mutation
     return Mutation(tuple(ops), tuple(warnings))
 
 
-def mutate_quota(quota: ResourceQuota, classes: Classes) -> Mutation:
+def mutate_quota(quota: ReviewedQuota, classes: ClassNames) -> Mutation:
     """Quotas of Caicloud's design limit a class by its bare name (evidence/resource-class.md#objects); Kubernetes
     counts requests of resources with a domain."""
     hard = quota.spec.hard or {}
@@ -123,7 +123,7 @@ def _short(value: Any) -> bool:
     return len(value) <= _LONGEST_QUANTITY if isinstance(value, str) else isinstance(value, int | float)
 
 
-def _any_bare(names: Iterable[str], classes: Classes) -> bool:
+def _any_bare(names: Iterable[str], classes: ClassNames) -> bool:
     return any("/" not in name and translated(name, classes) is not None for name in names)
 
 
@@ -139,9 +139,9 @@ def _maps(container: Container) -> tuple[dict[str, Any], dict[str, Any]]:
     return resources.limits or {}, resources.requests or {}
 
 
-def _amounts(container: Container) -> Amounts:
+def _amounts(container: Container) -> ContainerAmounts:
     given = ((name, getattr(container.resources, name, None)) for name in MAPS)
-    return Amounts({name: amounts for name, amounts in given if amounts is not None})
+    return ContainerAmounts({name: amounts for name, amounts in given if amounts is not None})
 
 
 def _is_ours(name: str, resources: frozenset[str]) -> bool:
@@ -153,7 +153,7 @@ def _any_ours(names: Iterable[str], known: frozenset[str]) -> bool:
 
 
 def _complete(
-    container: Container, amounts: Amounts, classes: Classes, resources: frozenset[str]
+    container: Container, amounts: ContainerAmounts, classes: ClassNames, resources: frozenset[str]
 ) -> tuple[list[str], str]:
     """All steps for one container: what to tell, or why it is refused."""
     told = _translate(container, amounts, classes)
@@ -171,7 +171,7 @@ def _complete(
     return told, ""
 
 
-def _translate(container: Container, amounts: Amounts, classes: Classes) -> list[str]:
+def _translate(container: Container, amounts: ContainerAmounts, classes: ClassNames) -> list[str]:
     """Bare names into those of classes. Who writes a bare name again, as ``kubectl apply`` does with a manifest that
     was translated before, means the amount that is written now."""
     told: list[str] = []
@@ -185,7 +185,7 @@ def _translate(container: Container, amounts: Amounts, classes: Classes) -> list
     return told
 
 
-def _two_of_a_kind(container: Container, named: list[str], classes: Classes) -> str:
+def _two_of_a_kind(container: Container, named: list[str], classes: ClassNames) -> str:
     """Ids of a slot say nothing of classes, so a container's slots of one kind belong to one class."""
     of_slot: dict[str, str] = {}
     for name in named:
@@ -198,7 +198,7 @@ def _two_of_a_kind(container: Container, named: list[str], classes: Classes) -> 
     return ""
 
 
-def _slots(container: Container, amounts: Amounts, name: str, classes: Classes) -> list[str]:
+def _slots(container: Container, amounts: ContainerAmounts, name: str, classes: ClassNames) -> list[str]:
     """As many slots as the units have devices. What is no whole number is left for the API server to refuse."""
     found = classes.find(class_of(name) or "")
     try:
@@ -212,7 +212,7 @@ def _slots(container: Container, amounts: Amounts, name: str, classes: Classes) 
     return [f"container {container.name[:63]}: {units} {name} are {slots} {slot_of(found)}, not {_shown(other)}"]
 
 
-def _one_card(amounts: Amounts) -> None:
+def _one_card(amounts: ContainerAmounts) -> None:
     """HAMi's habit: memory or cores without a number of cards mean one card."""
     asked = [name for name in HAMI_AMOUNTS if _positive(amounts.value(name))]
     if asked and amounts.value(nvidia.GPU) is None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fractile.dialects import nvidia
 from fractile.model.device_class import DeviceClass
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
 
 KUBERNETES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})  # in containers, besides hugepages-*
 QUOTA_PREFIX = "requests."  # the only way in which a quota counts an extended resource
@@ -16,7 +16,7 @@ QUOTA_PREFIX = "requests."  # the only way in which a quota counts an extended r
 HAMI_AMOUNTS = (nvidia.MEMORY, nvidia.PERCENTAGE, nvidia.CORES)  # each implies nvidia.com/gpu: 1
 
 
-class Classes(Protocol):
+class ClassNames(Protocol):
     """The classes of the cluster."""
 
     def find(self, name: str) -> DeviceClass | None: ...
@@ -27,7 +27,7 @@ def is_bare(resource: str) -> bool:
     return "/" not in resource and resource not in KUBERNETES and not resource.startswith("hugepages-")
 
 
-def translated(resource: str, classes: Classes) -> str | None:
+def translated(resource: str, classes: ClassNames) -> str | None:
     """The resource that a bare name stands for; None when it is none, or no class has that name."""
     return resource_name(resource) if is_bare(resource) and classes.find(resource) is not None else None
 

@@ -3,7 +3,7 @@
 It is the label that the policy node-name.fractile.dev knows. A namespace that is not known yet has none.
 """
 
-from fractile.wire.objects import Namespace
+from fractile.wire.kubernetes.objects import Namespace
 
 
 class NodeNames:

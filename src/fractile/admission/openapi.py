@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from fractile import __version__
-from fractile.wire.admission import AdmissionReview, Answer
+from fractile.wire.kubernetes.admission import AdmissionReview, AdmissionReviewAnswer
 
 _VERBS = {
     "mutate": "What to change in a pod, a template or a quota before it is stored.",
@@ -22,7 +22,7 @@ _ERRORS = {
 def document(prefix: str) -> bytes:
     """The document as JSON; ``prefix`` is that of the verbs' paths."""
     (asked, answered), components = msgspec.json.schema_components(
-        [AdmissionReview, Answer], ref_template="#/components/schemas/{name}"
+        [AdmissionReview, AdmissionReviewAnswer], ref_template="#/components/schemas/{name}"
     )
     return msgspec.json.encode(
         {

@@ -1,6 +1,6 @@
 """Which scheduler the GPU pods of a namespace shall have, by its label ``fractile.dev/scheduler``."""
 
-from fractile.wire.objects import Namespace
+from fractile.wire.kubernetes.objects import Namespace
 
 LABEL = "fractile.dev/scheduler"
 

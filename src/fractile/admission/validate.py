@@ -9,16 +9,16 @@ from enum import StrEnum
 
 import msgspec
 
-from fractile.admission.capacity import Cluster
+from fractile.admission.capacity import ClusterFit
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
-from fractile.wire import placement
-from fractile.wire.admission import GuardedPod
-from fractile.wire.isolation import STATE
-from fractile.wire.objects import Pod
-from fractile.wire.resource_class import DEVICE_SLOT
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.isolation import STATE
+from fractile.wire.fractile.resource_class import DEVICE_SLOT
+from fractile.wire.kubernetes.admission import GuardedPod
+from fractile.wire.kubernetes.objects import Pod
 
 OWN_GROUPS = frozenset({"fractile:control-plane", "fractile:agents", "system:serviceaccounts:fractile-system"})
 OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, STATE)  # written by Fractile alone
@@ -34,7 +34,7 @@ class Privileged(StrEnum):
     ALLOW = "allow"
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AdmissionVerdict(msgspec.Struct, frozen=True):
     """``refusal`` is one sentence, "" when the pod may pass."""
 
     refusal: str = ""
@@ -45,36 +45,38 @@ def judge(
     pod: Pod,
     guarded: GuardedPod,
     *,
-    cluster: Cluster | None,
+    cluster: ClusterFit | None,
     unit: MemoryUnit,
     groups: Collection[str] = (),
     dialects: frozenset[str] = NAMES,
     privileged: Privileged = Privileged.REFUSE,
     names_node: bool = False,
-) -> Verdict:
+) -> AdmissionVerdict:
     """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known; ``names_node``: an
     administrator allows that the pod does."""
     annotations = pod.metadata.annotations or {}
     if refusal := _forged(annotations, groups):
-        return Verdict(refusal)
+        return AdmissionVerdict(refusal)
     request = parse_pod(pod, unit, dialects)
     if isinstance(request, Refusal):
-        return Verdict(request.message)
+        return AdmissionVerdict(request.message)
     if request is None:
-        return Verdict()
+        return AdmissionVerdict()
     if not names_node and (refusal := _bypass(pod, static=MIRROR in annotations and NODES in groups)):
-        return Verdict(refusal)
+        return AdmissionVerdict(refusal)
     seen_through = _privileged(request, guarded, privileged)
     if seen_through and privileged is Privileged.REFUSE:
-        return Verdict(seen_through)
+        return AdmissionVerdict(seen_through)
     unseeing = blind(request, guarded.blind())
     resolved = request if cluster is None else cluster.resolve(request)
     if isinstance(resolved, Refusal):
         if resolved.code is Code.MALFORMED:
-            return Verdict(resolved.message)
-        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, unseeing))))
+            return AdmissionVerdict(resolved.message)
+        return AdmissionVerdict(
+            warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, unseeing)))
+        )
     impossible = "" if cluster is None else cluster.never(resolved)
-    return Verdict(warnings=tuple(filter(None, (impossible, seen_through, unseeing))))
+    return AdmissionVerdict(warnings=tuple(filter(None, (impossible, seen_through, unseeing))))
 
 
 def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:

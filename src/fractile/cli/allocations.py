@@ -5,18 +5,24 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import reading
+from fractile.cli.options import api_server
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.policy.allocations import SORTS, Allocations, Filter, allocations, report
-from fractile.wire.pod_requests import CountedNode, CountedPod
+from fractile.reports import reading
+from fractile.wire.kubernetes.pod_requests import CountedNode, CountedPod
 
 
 @click.command("allocations")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="NODE", shell_complete=reading.complete_any_node, help="Name or 'glob*'."
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NODE",
+    shell_complete=api_server.complete_any_node,
+    help="Name or 'glob*'.",
 )
 @click.option("--resource", "resources", multiple=True, metavar="NAME", help="Name or glob: 'nvidia.com/*'.")
 @click.option("--only-extended", is_flag=True, help="Leave out CPU, memory and other built-in resources.")
@@ -35,7 +41,7 @@ from fractile.wire.pod_requests import CountedNode, CountedPod
     show_default=True,
     help="json, yaml: the fields of docs/allocations.md, exact.",
 )
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     nodes: tuple[str, ...],
     resources: tuple[str, ...],
@@ -57,7 +63,7 @@ def command(
     is read from the API server; Fractile itself need not be installed on the cluster.
     """
     shown = Filter(nodes, resources, only_extended)
-    found = asyncio.run(_allocations(reading.credentials(kubeconfig, context, name), shown))
+    found = asyncio.run(_allocations(api_server.credentials(kubeconfig, context, name), shown))
     click.echo(_as_text(found, output, sort), nl=False)
 
 
@@ -74,8 +80,8 @@ async def _allocations(who: Credentials, shown: Filter) -> Allocations:
 
 def _as_text(found: Allocations, output: str, sort: str) -> str:
     # Late: --help and completion need neither.
-    from fractile.cli import allocations_text
-    from fractile.wire import allocation_report
+    from fractile.cli.text import allocations as allocations_text
+    from fractile.wire.output import allocation_report
 
     if output == "json":
         return allocation_report.encode(report(found)) + "\n"

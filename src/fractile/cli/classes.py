@@ -7,16 +7,17 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import classes_text
-from fractile.cli.reading import cluster_options, complete_class, credentials, one_of, read
+from fractile.cli.options.api_server import cluster_options, complete_class, credentials
+from fractile.cli.text import classes as classes_text
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.wire import class_report
-from fractile.wire.class_report import ClassReport, DeviceReport
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import Node, Pod
-from fractile.wire.resource_class import ResourceClass
+from fractile.reports.reading import one_of, read
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.objects import Node, Pod
+from fractile.wire.output import class_report
+from fractile.wire.output.class_report import ClassReport, DeviceReport
 
 
 @click.command("classes")
@@ -57,7 +58,7 @@ def command(name_of_class: str | None, output: str, kubeconfig: Path | None, con
 async def _report(who: Credentials, only: str) -> tuple[ClassReport, DeviceReport]:
     """The classes, or one; and the devices of that one."""
     # Late: numpy is a tenth of a second that --help and completion need not wait for.
-    from fractile.control.classes_report import ClassObjects, Picture, Wish
+    from fractile.reports.classes import ClassObjects, DeviceFilter, Picture
 
     async with KubeClient(who) as client:
         classes = await read(client, paths.resource_classes(), ResourceClass)
@@ -69,13 +70,13 @@ async def _report(who: Credentials, only: str) -> tuple[ClassReport, DeviceRepor
             pods=await read(client, paths.pods(), Pod),
         )
     picture = Picture(objects)
-    return picture.classes(only), picture.devices(Wish(device_class=only)) if only else DeviceReport(devices=())
+    return picture.classes(only), picture.devices(DeviceFilter(device_class=only)) if only else DeviceReport(devices=())
 
 
 def _draw(report: ClassReport, devices: DeviceReport | None) -> None:
     # Late: a tenth of a second that pipes and scripts need not pay.
     from rich.console import Console
 
-    from fractile.cli.classes_tree import draw_classes
+    from fractile.cli.text.classes_tree import draw_classes
 
     draw_classes(report, devices, Console())

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import click
 
-from fractile.cli import debug_local
-from fractile.cli.cluster_name import complete
-from fractile.cli.target import api_server_runs
-from fractile.cluster.layout import DEFAULT_NAME, Layout, default_clusters_dir, layout
+from fractile.cli.options import debug_local
+from fractile.cli.options.cluster_name import complete
+from fractile.cli.options.target import api_server_runs
 from fractile.errors import SetupError
-from fractile.wire import debug_state
+from fractile.lab.layout import DEFAULT_NAME, ClusterLayout, default_clusters_dir, layout
+from fractile.wire.output import debug_state
 
 SOCKET = Path("/var/lib/fractile/debug.sock")  # of the agent of this node
 _TIMEOUT = 10.0
@@ -70,7 +70,7 @@ def command(
     click.echo(body.decode())
 
 
-def _local(name: str | None, node: str | None, path: Path | None) -> Layout | None:
+def _local(name: str | None, node: str | None, path: Path | None) -> ClusterLayout | None:
     """The local cluster that is meant; None: the agent of this machine."""
     place = layout(default_clusters_dir(), name or DEFAULT_NAME)
     if name or node:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from fractile.cli.cluster_name import name_option
-from fractile.cluster import card_use
-from fractile.cluster.demos import DEMOS, Demo
-from fractile.cluster.layout import DEFAULT_NAME
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.progress import Progress
-from fractile.cluster.stage import LocalStage, demo_spec
-from fractile.cluster.up import Wish
-from fractile.cluster.workload import Workload
+from fractile.cli.options.cluster_name import name_option
 from fractile.errors import FractileError, SetupError
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.stage import LocalStage, demo_spec
+from fractile.lab.cluster.up import UpOptions
+from fractile.lab.demos import card_use
+from fractile.lab.demos.demos import DEMOS, Demo
+from fractile.lab.demos.workload import DemoWorkload
+from fractile.lab.layout import DEFAULT_NAME
+from fractile.lab.progress import Progress
 
 NAMESPACE = "demo"
 _NAMED = 5
@@ -41,7 +41,7 @@ def command(name: str, only: tuple[str, ...], stop: bool) -> None:
     click.echo(f"Starting cluster {name} (the first time builds Kubernetes, which takes minutes):", err=True)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
     try:
-        cluster.up(Wish(spec=demo_spec(name)))
+        cluster.up(UpOptions(spec=demo_spec(name)))
     except SetupError as e:
         raise SetupError(f"{e} (the demonstrations need a cluster of their own: --name, or fractile down)") from None
     failed = _run(cluster, [d for d in DEMOS if not only or d.name in only])
@@ -57,7 +57,7 @@ def command(name: str, only: tuple[str, ...], stop: bool) -> None:
 
 def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     stage = LocalStage(cluster)
-    work = Workload(cluster.kubectl, NAMESPACE, told=lambda line: click.echo(f"   {line}"))
+    work = DemoWorkload(cluster.kubectl, NAMESPACE, told=lambda line: click.echo(f"   {line}"))
     work.create_namespace()
     work.delete()  # of a run that was interrupted
     if found := list(card_use.others(cluster.kubectl, NAMESPACE)):
@@ -80,7 +80,7 @@ def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     return failed
 
 
-def _clean_up(work: Workload) -> None:
+def _clean_up(work: DemoWorkload) -> None:
     """After a failure: the next demonstration needs the cards."""
     try:
         work.delete()

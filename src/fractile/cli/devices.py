@@ -7,24 +7,17 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import devices_text
-from fractile.cli.reading import (
-    cluster_options,
-    complete_class,
-    complete_node,
-    complete_type,
-    credentials,
-    one_of,
-    read,
-)
+from fractile.cli.options.api_server import cluster_options, complete_class, complete_node, complete_type, credentials
+from fractile.cli.text import devices
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.wire import class_report
-from fractile.wire.class_report import DeviceReport
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import Node, Pod
-from fractile.wire.resource_class import ResourceClass
+from fractile.reports.reading import one_of, read
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.objects import Node, Pod
+from fractile.wire.output import class_report
+from fractile.wire.output.class_report import DeviceReport
 
 
 @click.command("devices")
@@ -76,12 +69,12 @@ def _as_text(report: DeviceReport, output: str) -> str:
         return class_report.encode(report) + "\n"
     if output == "yaml":
         return class_report.encode_yaml(report)
-    return devices_text.wide(report) if output == "wide" else devices_text.table(report)
+    return devices.wide(report) if output == "wide" else devices.table(report)
 
 
 async def _report(who: Credentials, of_class: str, node: str, of_type: str, *, free: bool) -> DeviceReport:
     # Late: numpy is a tenth of a second that --help and completion need not wait for.
-    from fractile.control.classes_report import ClassObjects, Picture, Wish
+    from fractile.reports.classes import ClassObjects, DeviceFilter, Picture
 
     async with KubeClient(who) as client:
         cards = await read(client, paths.extended_resources(), ExtendedResource)
@@ -95,13 +88,13 @@ async def _report(who: Credentials, of_class: str, node: str, of_type: str, *, f
             nodes=await read(client, paths.nodes(), Node),
             pods=await read(client, paths.pods(), Pod),
         )
-    return Picture(objects).devices(Wish(node, of_type, of_class, free))
+    return Picture(objects).devices(DeviceFilter(node, of_type, of_class, free))
 
 
 def _draw(report: DeviceReport) -> None:
     # Late: a tenth of a second that pipes and scripts need not pay.
     from rich.console import Console
 
-    from fractile.cli.classes_tree import draw_devices
+    from fractile.cli.text.classes_tree import draw_devices
 
     draw_devices(report, Console())

@@ -4,11 +4,11 @@ from time import monotonic
 
 import click
 
-from fractile.cli.cluster_name import name_option
-from fractile.cluster import kept_logs
-from fractile.cluster.down import down
-from fractile.cluster.layout import default_clusters_dir, layout
-from fractile.cluster.progress import Progress
+from fractile.cli.options.cluster_name import name_option
+from fractile.lab.cluster import kept_logs
+from fractile.lab.cluster.down import down
+from fractile.lab.layout import default_clusters_dir, layout
+from fractile.lab.progress import Progress
 
 
 @click.command("down")

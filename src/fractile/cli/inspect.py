@@ -9,20 +9,22 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import inspect_text, reading
+from fractile.cli.options import api_server
+from fractile.cli.text import inspect as inspect_text
 from fractile.errors import SetupError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, NodeName
-from fractile.wire import inspect
-from fractile.wire.extended_resource import ExtendedResource, to_card
-from fractile.wire.objects import Node, Pod
+from fractile.reports import reading
+from fractile.wire.fractile.extended_resource import ExtendedResource, to_card
+from fractile.wire.kubernetes.objects import Node, Pod
+from fractile.wire.output import inspect
 
 
 @click.command("inspect")
-@click.argument("node", required=False, shell_complete=reading.complete_node)
+@click.argument("node", required=False, shell_complete=api_server.complete_node)
 @click.option(
     "-o",
     "--output",
@@ -31,7 +33,7 @@ from fractile.wire.objects import Node, Pod
     show_default=True,
     help="wide: one line per container. topology: how the cards are joined. json, yaml: the fields of docs/inspect.md.",
 )
-@reading.cluster_options
+@api_server.cluster_options
 def command(node: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:
     """Show the cards of NODE, or of all nodes: what is allocated, what is free, and the pods that hold it.
 
@@ -41,7 +43,7 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
     """
     # What the feed would log about doubtful pods is in the report.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
-    report, cards = asyncio.run(_report(reading.credentials(kubeconfig, context, name), node))
+    report, cards = asyncio.run(_report(api_server.credentials(kubeconfig, context, name), node))
     if output == "topology":
         click.echo(_topology(report, cards), nl=False)
     elif output == "table" and sys.stdout.isatty():
@@ -53,7 +55,7 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
 async def _report(credentials: Credentials, node: str | None) -> tuple[inspect.Inspection, list[ExtendedResource]]:
     """The report, on one node if one is named, and the cards of all nodes."""
     # Late: numpy is a tenth of a second that --help and completion need not wait for.
-    from fractile.control.survey import Objects, only, survey
+    from fractile.reports.inspect import InspectedObjects, only, survey
 
     async with KubeClient(credentials) as client:
         cards = await reading.read(client, paths.extended_resources(), ExtendedResource)
@@ -64,7 +66,7 @@ async def _report(credentials: Credentials, node: str | None) -> tuple[inspect.I
             )
         nodes = await reading.read(client, paths.nodes(), Node)
         pods = await reading.read(client, paths.pods(), Pod)
-    report = survey(Objects(cards, nodes, pods))
+    report = survey(InspectedObjects(cards, nodes, pods))
     if node is None:
         return report, cards
     known = [n.name for n in report.nodes]
@@ -74,7 +76,7 @@ async def _report(credentials: Credentials, node: str | None) -> tuple[inspect.I
 
 
 def _topology(report: inspect.Inspection, resources: list[ExtendedResource]) -> str:
-    from fractile.cli import inspect_topology
+    from fractile.cli.text import inspect_topology
 
     shown = {card.uuid: card for node in report.nodes for card in node.cards}
     nodes: dict[NodeName, list[Card]] = {NodeName(n.name): [] for n in report.nodes}
@@ -103,6 +105,6 @@ def _draw(report: inspect.Inspection) -> None:
     # Late: a tenth of a second that pipes and scripts need not pay.
     from rich.console import Console
 
-    from fractile.cli.inspect_tree import draw
+    from fractile.cli.text.inspect_tree import draw
 
     draw(report, Console())

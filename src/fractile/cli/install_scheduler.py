@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import install_scheduler_text as text
-from fractile.cli import scheduler_options
-from fractile.cli.scheduler_options import Chosen
-from fractile.cluster import scheduler_certificates, scheduler_files, scheduler_install
-from fractile.cluster.scheduler_files import Place
-from fractile.cluster.scheduler_install import Change, Wait
+from fractile.cli.options import scheduler_options
+from fractile.cli.options.scheduler_options import Chosen
+from fractile.cli.text import install_scheduler as text
 from fractile.errors import SetupError
-from fractile.wire import proxy_variables, static_pod
-from fractile.wire.scheduler_config import Extender
-from fractile.wire.static_pod import Manifest
+from fractile.kubeadm import certificates, files, install
+from fractile.kubeadm.files import NodeRoot
+from fractile.kubeadm.install import ManifestChange, Wait
+from fractile.wire.foreign import proxy_variables, static_pod
+from fractile.wire.foreign.static_pod import Manifest
+from fractile.wire.kubernetes.scheduler_config import ExtenderConfig
 
 _WAIT = 180.0  # seconds; kubelet looks at the file at once, or within 20, and gives the program before 30 to end
 
@@ -72,14 +72,14 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
         raise click.UsageError("say --extender URL, --policy POLICY, or both; or --undo")
     if root == Path("/") and not dry_run and os.geteuid() != 0:
         raise SetupError("the manifests of a control-plane node belong to root; run it with sudo, or with --dry-run")
-    place = Place(root)
-    found = scheduler_files.manifest(place)
-    change = scheduler_install.removal(place, found) if undo else _installation(place, found, chosen, kubernetes)
+    place = NodeRoot(root)
+    found = files.manifest(place)
+    change = install.removal(place, found) if undo else _installation(place, found, chosen, kubernetes)
     if undo and not change.was.ours:
         click.echo("Nothing to undo: kube-scheduler reads no configuration of Fractile on this node.")
         if not dry_run:
-            scheduler_install.tidy(place, change.was)
-    elif not undo and scheduler_install.nothing_to_do(place, change):
+            install.tidy(place, change.was)
+    elif not undo and install.nothing_to_do(place, change):
         click.echo(f"Nothing to do: kube-scheduler reads {change.will.ours} already.")
     elif dry_run:
         click.echo(text.difference(place, change), nl=False)
@@ -87,28 +87,28 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
         _apply(place, change, wait)
 
 
-def _installation(place: Place, found: str, chosen: Chosen, kubernetes: str | None) -> Change:
+def _installation(place: NodeRoot, found: str, chosen: Chosen, kubernetes: str | None) -> ManifestChange:
     manifest = static_pod.read(found)
     told = scheduler_options.version(kubernetes) if kubernetes else None
-    minor = scheduler_install.version(manifest, told)
+    minor = install.version(manifest, told)
     wish = scheduler_options.wish(chosen, minor, kubeconfig=manifest.kubeconfig)
-    change = scheduler_install.install(place, found, wish, now=datetime.now(UTC))
+    change = install.install(place, found, wish, now=datetime.now(UTC))
     if wish.extender and (reason := _unreachable(wish.extender, manifest)):
         click.echo(text.unreachable(wish.extender.url, reason), err=True)
     return change
 
 
-def _unreachable(extender: Extender, manifest: Manifest) -> str:
+def _unreachable(extender: ExtenderConfig, manifest: Manifest) -> str:
     if found := proxy_variables.proxy(manifest.environment, extender.url):
         return f"kube-scheduler's variables send it to the proxy {found[:200]}; name it in NO_PROXY"
-    return scheduler_certificates.unreachable(extender)
+    return certificates.unreachable(extender)
 
 
-def _apply(place: Place, change: Change, wait: float) -> None:
+def _apply(place: NodeRoot, change: ManifestChange, wait: float) -> None:
     if wait:
         click.echo(text.waiting(change, wait), err=True)
     try:
-        outcome = scheduler_install.apply(place, change, Wait(wait, _Clock()))
+        outcome = install.apply(place, change, Wait(wait, _Clock()))
     except KeyboardInterrupt:
         click.echo(text.interrupted(), err=True)
         raise

@@ -4,9 +4,9 @@ import os
 
 import click
 
-from fractile.cli.cluster_name import name_option
-from fractile.cluster.layout import default_clusters_dir, layout
-from fractile.cluster.local import kubectl_command
+from fractile.cli.options.cluster_name import name_option
+from fractile.lab.cluster.local import kubectl_command
+from fractile.lab.layout import default_clusters_dir, layout
 
 
 @click.command(

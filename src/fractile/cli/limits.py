@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import limits_text
+from fractile.cli.text import limits as limits_text
 from fractile.errors import SetupError
 from fractile.region import directory
-from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, Limits
-from fractile.region.usage import CardUsage, Process, Unreadable, Usage, lost, usage
-from fractile.wire import slice_use
-from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
+from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, ContainerLimits
+from fractile.region.usage import RegionUsage, SliceCardUsage, SliceProcess, Unreadable, lost, usage
+from fractile.wire.output import slice_use
+from fractile.wire.output.slice_use import CardUse, HeldOnCard, ProcessUse, SliceUse
 
 
 @click.command("limits")
@@ -39,10 +39,10 @@ def command(folder: Path, output: str) -> None:
     click.echo(slice_use.encode(use) if output == "json" else limits_text.table(use), nl=output == "json")
 
 
-def report(limits: Limits, found: Usage | Unreadable, *, region: Path) -> SliceUse:
+def report(limits: ContainerLimits, found: RegionUsage | Unreadable, *, region: Path) -> SliceUse:
     """The two files as one. Of an unreadable region only the reason is known."""
     unknown = isinstance(found, Unreadable)
-    cards: tuple[CardUsage | None, ...] = (None,) * len(limits.cards) if unknown else found.cards
+    cards: tuple[SliceCardUsage | None, ...] = (None,) * len(limits.cards) if unknown else found.cards
     return SliceUse(
         pod_uid=limits.pod_uid,
         namespace=limits.namespace,
@@ -66,7 +66,7 @@ def _problem(found: Unreadable, region: Path) -> str:
     )
 
 
-def _limits(folder: Path) -> Limits:
+def _limits(folder: Path) -> ContainerLimits:
     if not folder.is_dir():
         raise SetupError(f"there is no such directory: {folder}")
     found = directory.read(folder)
@@ -75,7 +75,7 @@ def _limits(folder: Path) -> Limits:
     return found
 
 
-def _card(limit: CardLimits, used: CardUsage | None) -> CardUse:
+def _card(limit: CardLimits, used: SliceCardUsage | None) -> CardUse:
     return CardUse(
         uuid=limit.uuid,
         memory_bytes=limit.memory,
@@ -91,8 +91,9 @@ def _card(limit: CardLimits, used: CardUsage | None) -> CardUse:
     )
 
 
-def _process(process: Process, limits: Limits) -> ProcessUse:
+def _process(process: SliceProcess, limits: ContainerLimits) -> ProcessUse:
     held = tuple(
-        Held(uuid=limits.cards[h.card].uuid, bytes=h.bytes, contexts=h.contexts, gpu_ns=h.gpu_ns) for h in process.held
+        HeldOnCard(uuid=limits.cards[h.card].uuid, bytes=h.bytes, contexts=h.contexts, gpu_ns=h.gpu_ns)
+        for h in process.held
     )
     return ProcessUse(pid=process.pid, command=process.command, cards=held)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from fractile.cli import reading
+from fractile.cli.options import api_server
 from fractile.cli.simulate import one_policy, seeds_of
 
 if TYPE_CHECKING:
-    from fractile.sim.plan import Question
-    from fractile.sim.snapshot import Machine
+    from fractile.sim.planner.planner import Question
+    from fractile.sim.snapshot.cluster_snapshot import Machine
 
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%?", re.ASCII)
 
@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 
 
 def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from fractile.policy.score.table import POLICIES  # late: numpy, which no other command needs
+    from fractile.policy.nodes.policies.table import POLICIES  # late: numpy, which no other command needs
 
     return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
 
@@ -81,7 +81,7 @@ def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     show_default=True,
     help="json: the fields of docs/plan.md.",
 )
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     nodes: str,
     pods: str | None,
@@ -108,11 +108,12 @@ def command(
     names end in .yaml, .yml or .json hold manifests, others are CSV: docs/plan.md.
     """
     # Late: numpy is a tenth of a second that --help need not wait for.
-    from fractile.cli import plan_input, plan_text
-    from fractile.sim.plan import plan
-    from fractile.sim.shapes import shape_of, shapes_in
-    from fractile.sim.snapshot_rows import node_rows_of
-    from fractile.wire import plan as wire
+    from fractile.cli.text import plan as plan_text
+    from fractile.reports import plan_input
+    from fractile.sim.planner.planner import plan
+    from fractile.sim.planner.shapes import shape_of, shapes_in
+    from fractile.sim.snapshot.rows import node_rows_of
+    from fractile.wire.output import plan as wire
 
     wanted, percent = seeds_of(seeds), _percent(target)
     chosen = one_policy(policy)
@@ -122,7 +123,7 @@ def command(
         snapshot = plan_input.for_plan(
             nodes,
             pods,
-            lambda: reading.credentials(kubeconfig, context, name),
+            lambda: api_server.credentials(kubeconfig, context, name),
             node_rows_of([m for _, m in written]),
         )
         offered = [shape_of(s, snapshot.machines) for s in shapes] or shapes_in(snapshot.machines)
@@ -134,8 +135,8 @@ def command(
 def _question(
     policy: str, shapes: "Sequence[tuple[str, Machine]]", seeds: Sequence[int], target: float, *, defragment: bool
 ) -> "Question":
-    from fractile.policy.score.table import find
-    from fractile.sim.plan import Question
+    from fractile.policy.nodes.policies.table import find
+    from fractile.sim.planner.planner import Question
 
     found = find(policy)
     assert found is not None  # one_policy looked

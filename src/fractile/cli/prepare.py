@@ -4,8 +4,8 @@ import os
 
 import click
 
-from fractile.cluster import native, packages, programs
-from fractile.cluster.progress import Progress
+from fractile.lab.machine import native, packages, programs
+from fractile.lab.progress import Progress
 
 
 @click.command("prepare")

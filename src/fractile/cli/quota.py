@@ -6,15 +6,17 @@ from pathlib import Path
 
 import click
 
-from fractile.cli import quota_text, reading
+from fractile.cli.options import api_server
+from fractile.cli.text import quota
 from fractile.errors import ApiError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.wire import quota_report
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import ConfigMap, Node, Pod, ResourceQuota
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
-from fractile.wire.quota_report import QuotaReport
+from fractile.reports import reading
+from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.kubernetes.objects import ConfigMap, Node, Pod, ResourceQuota
+from fractile.wire.output import quota_report
+from fractile.wire.output.quota_report import QuotaReport
 
 
 @click.command("quota")
@@ -23,7 +25,7 @@ from fractile.wire.quota_report import QuotaReport
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    shell_complete=reading.complete_namespace,
+    shell_complete=api_server.complete_namespace,
     help="Only this one; all when it is not given.",
 )
 @click.option(
@@ -41,7 +43,7 @@ from fractile.wire.quota_report import QuotaReport
     metavar="NAMESPACE/NAME",
     help="The ConfigMap that the control plane goes by.",
 )
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
 ) -> None:
@@ -54,19 +56,19 @@ def command(
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
-    client = KubeClient(reading.credentials(kubeconfig, context, name))
+    client = KubeClient(api_server.credentials(kubeconfig, context, name))
     report = asyncio.run(_report(client, quota_configmap, namespace))
     if output == "json":
         click.echo(quota_report.encode(report))
     elif output == "yaml":
         click.echo(quota_report.encode_yaml(report), nl=False)
     else:
-        click.echo(quota_text.table(report), nl=False)
+        click.echo(quota.table(report), nl=False)
 
 
 async def _report(client: KubeClient, source: str, namespace: str) -> QuotaReport:
     # Late: numpy is a tenth of a second that --help need not wait for.
-    from fractile.control.quota_report import QuotaObjects, report
+    from fractile.reports.quota import QuotaObjects, report
 
     async with client:
         unread: list[str] = []

@@ -2,9 +2,10 @@
 
 import click
 
-from fractile.cli import scheduler_config_text, scheduler_options
-from fractile.cli.scheduler_options import Chosen
-from fractile.wire import scheduler_config as wire
+from fractile.cli.options import scheduler_options
+from fractile.cli.options.scheduler_options import Chosen
+from fractile.cli.text import scheduler_config
+from fractile.wire.kubernetes import scheduler_config as wire
 
 
 @click.command("scheduler-config")
@@ -36,5 +37,5 @@ def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | Non
     Its first lines say where it goes. Each version is accepted by the real kube-scheduler: docs/scheduler-config.md.
     """
     wish = scheduler_options.wish(chosen, scheduler_options.version(kubernetes), kubeconfig=kubeconfig)
-    text = scheduler_config_text.configuration(wish)  # also with --install: a wrong wish is refused
-    click.echo(scheduler_config_text.kubeadm(wish) if install else text, nl=False)
+    text = scheduler_config.configuration(wish)  # also with --install: a wrong wish is refused
+    click.echo(scheduler_config.kubeadm(wish) if install else text, nl=False)

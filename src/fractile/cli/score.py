@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from fractile.cli.scheduler_options import complete_version
+from fractile.cli.options.scheduler_options import complete_version
 from fractile.errors import FractileError, SetupError, WireError
-from fractile.wire import scheduler_config, scoring
-from fractile.wire.scoring import Kind, Strategy
+from fractile.wire.kubernetes import scheduler_config, scoring
+from fractile.wire.kubernetes.scoring import Strategy, StrategyKind
 
 if TYPE_CHECKING:
-    from fractile.wire.pod_requests import CountedPod
-    from fractile.wire.score_file import ScoreFile
-    from fractile.wire.score_report import ScoreReport
+    from fractile.wire.files.score_file import ScoreFile
+    from fractile.wire.kubernetes.pod_requests import CountedPod
+    from fractile.wire.output.score_report import ScoreReport
 
 _MOST_BYTES = 256 * 2**20
 _LAST_OLD = 21
@@ -24,7 +24,7 @@ _STDIN = "-"
 
 def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The pods of the file that are scored; none of the input, which is read once."""
-    from fractile.wire import score_file
+    from fractile.wire.files import score_file
 
     source = ctx.params.get("source")
     if source in (None, _STDIN):
@@ -46,7 +46,7 @@ def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     metavar="FILE",
     help="Manifests, YAML or JSON; - for the input.",
 )
-@click.option("--strategy", type=click.Choice([str(kind) for kind in Kind]), help="Instead of the file's.")
+@click.option("--strategy", type=click.Choice([str(kind) for kind in StrategyKind]), help="Instead of the file's.")
 @click.option("--resources", metavar="NAME=WEIGHT,...", help="Instead of the file's; weights 1 to 100.")
 @click.option("--shape", metavar="PERCENT:SCORE,...", help="Of requested-to-capacity-ratio, scores 0 to 10.")
 @click.option(
@@ -87,14 +87,15 @@ def command(
     whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/score.md.
     """
     # Late: numpy and YAML are a quarter of a second that --help need not wait for.
-    from fractile.cli import score_text
-    from fractile.wire import score_file, score_report
+    from fractile.cli.text import score
+    from fractile.wire.files import score_file
+    from fractile.wire.output import score_report
 
     minor = _parsed(kubernetes, "--kubernetes")
     file = score_file.decode(_read(source), source="the input" if source == _STDIN else source)
     options = _Options(strategy, resources, shape)
     report = _report(file, _pods(file, name), options, minor)
-    click.echo(score_report.encode(report) if output == "json" else score_text.table(report), nl=output == "json")
+    click.echo(score_report.encode(report) if output == "json" else score.table(report), nl=output == "json")
 
 
 class _Options:
@@ -103,7 +104,7 @@ class _Options:
     def __init__(self, strategy: str | None, resources: str | None, shape: str | None) -> None:
         self.given = any(option is not None for option in (strategy, resources, shape))
         try:
-            self._kind = Kind(strategy) if strategy else None
+            self._kind = StrategyKind(strategy) if strategy else None
             self._resources = scoring.parse_resources(resources) if resources is not None else None
             self._shape = scoring.parse_shape(shape) if shape is not None else None
         except WireError as e:
@@ -117,9 +118,9 @@ class _Options:
 
 
 def _report(file: "ScoreFile", pods: "list[CountedPod]", options: _Options, minor: int) -> "ScoreReport":
-    from fractile.policy.score.kubernetes import Rounding
-    from fractile.policy.score.scored import scored
-    from fractile.wire.score_report import PodReport, ScoreReport
+    from fractile.policy.nodes.kubernetes import Rounding
+    from fractile.policy.nodes.scored import scored
+    from fractile.wire.output.score_report import PodReport, ScoreReport
 
     rounding = Rounding.OLD if minor <= _LAST_OLD else Rounding.NEW
     found: list[PodReport] = []

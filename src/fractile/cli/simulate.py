@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from fractile.cli import reading
+from fractile.cli.options import api_server
 from fractile.errors import SetupError
 
 if TYPE_CHECKING:
     from fractile.sim.runs import Experiment
-    from fractile.sim.trace import NodeRow, PodRow
+    from fractile.sim.snapshot.trace import NodeRow, PodRow
 
 _SEEDS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", re.ASCII)
 _MOST_SEEDS = 10_000
@@ -88,7 +88,7 @@ Progress = Callable[[int, int], None]
     help="Also tables, plots and a page in a new folder; needs the extra fractile[report].",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     nodes: str,
     pods: str,
@@ -113,14 +113,15 @@ def command(
     --context or --name, which is only read.
     """
     # Late: numpy is a tenth of a second that --help need not wait for.
-    from fractile.cli import plan_input, simulate_text
-    from fractile.policy.score.table import POLICIES, find
-    from fractile.sim import report as folders
+    from fractile.cli.text import simulate
+    from fractile.policy.nodes.policies.table import POLICIES, find
+    from fractile.reports import plan_input
     from fractile.sim.processes import outcomes
-    from fractile.sim.report_cost import cost_of
+    from fractile.sim.report import folder as folders
+    from fractile.sim.report.cost import cost_of
     from fractile.sim.runs import Run
     from fractile.sim.summary import summary
-    from fractile.wire import simulation
+    from fractile.wire.output import simulation
 
     policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
     numbers = seeds_of(seeds)
@@ -130,7 +131,7 @@ def command(
         )
     if folder is not None:
         folders.check(folder)
-    rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
+    rows = plan_input.for_simulation(nodes, pods, lambda: api_server.credentials(kubeconfig, context, name))
     experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
     experiment = msgspec.structs.replace(experiment, sample=_sample(sample), order=orders)
     with _bar() as progress:
@@ -139,7 +140,7 @@ def command(
     report = summary(experiment, policies, numbers, {run: outcome.figures for run, outcome in found.items()})
     if folder is not None:
         folders.write(folder, report, found, runs, cost_of(experiment, policies[:1]))
-    click.echo(simulation.encode(report) if output == "json" else simulate_text.table(report), nl=output == "json")
+    click.echo(simulation.encode(report) if output == "json" else simulate.table(report), nl=output == "json")
 
 
 def _experiment(
@@ -175,7 +176,7 @@ def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -
 
 def one_policy(text: str) -> str:
     """The name, if it is one that the table knows."""
-    from fractile.policy.score.table import POLICIES, find
+    from fractile.policy.nodes.policies.table import POLICIES, find
 
     return _policies(text.replace(",", " "), POLICIES, lambda name: find(name) is not None)[0]
 

@@ -10,15 +10,16 @@ import click
 import httpx2
 import msgspec
 
-from fractile.cli import reading, top_text
+from fractile.cli.options import api_server
+from fractile.cli.text import top
 from fractile.errors import SetupError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.wire import node_usage
-from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
-from fractile.wire.objects import KubeStruct, ObjectMeta
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
+from fractile.wire.output import node_usage
+from fractile.wire.output.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
 
 _ANSWER = 3.0  # seconds until the next bytes come
 _WHOLE = 10.0  # seconds for all of an answer
@@ -65,7 +66,7 @@ PLAIN = Trust()
 
 
 @click.command("top")
-@click.argument("node", required=False, shell_complete=reading.complete_node)
+@click.argument("node", required=False, shell_complete=api_server.complete_node)
 @click.option(
     "-o",
     "--output",
@@ -81,7 +82,7 @@ PLAIN = Trust()
 @click.option("--tls-name", default=_TLS_NAME, show_default=True, help="The name in their certificates, with --ca.")
 @click.option("--insecure-tls", is_flag=True, help="They answer over TLS, and their certificates are not checked.")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Of the agents.")
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     node: str | None,
     output: str,
@@ -104,11 +105,11 @@ def command(
     trust = _trust(ca, tls_name, insecure=insecure_tls)
     found = [Agent(node=a, url=f"{trust.scheme}://{a}") for a in agents]
     if not found:
-        found = asyncio.run(_agents(reading.credentials(kubeconfig, context, name), node, trust.scheme, port))
+        found = asyncio.run(_agents(api_server.credentials(kubeconfig, context, name), node, trust.scheme, port))
     if output == "json":
         click.echo(node_usage.encode_cluster(asyncio.run(ask(found, trust))))
     elif once or not sys.stdout.isatty():
-        click.echo(top_text.table(asyncio.run(ask(found, trust))), nl=False)
+        click.echo(top.table(asyncio.run(ask(found, trust))), nl=False)
     else:
         asyncio.run(_watch(found, interval, trust))
 
@@ -205,5 +206,5 @@ async def _watch(agents: Sequence[Agent], interval: float, trust: Trust) -> None
 
     with Live(Text("..."), screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Text(top_text.table(await ask(agents, trust)), no_wrap=True, overflow="crop"), refresh=True)
+            live.update(Text(top.table(await ask(agents, trust)), no_wrap=True, overflow="crop"), refresh=True)
             await asyncio.sleep(interval)

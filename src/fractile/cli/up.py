@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from fractile.cli.cluster_name import name_option
-from fractile.cluster.local import LocalCluster
-from fractile.cluster.progress import Progress
-from fractile.cluster.spec import DEFAULT_CARDS, DEFAULT_NODES, ClusterSpec, from_file, from_options
-from fractile.cluster.up import Started, Wish
+from fractile.cli.options.cluster_name import name_option
 from fractile.errors import SetupError
+from fractile.lab.cluster.local import LocalCluster
+from fractile.lab.cluster.spec import DEFAULT_CARDS, DEFAULT_NODES, ClusterSpec, from_file, from_options
+from fractile.lab.cluster.up import StartedCluster, UpOptions
+from fractile.lab.progress import Progress
 from fractile.model.units import MemoryUnit
-from fractile.wire import cluster_file, sharing_file
+from fractile.wire.files import cluster_file, sharing_file
 
 JSON_VERSION = 1
 
@@ -81,7 +81,7 @@ def command(
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
     rules = None if sharing is None else _rules(sharing)
-    wish = Wish(
+    wish = UpOptions(
         spec=spec,
         hollow=hollow,
         fractile=not without_fractile,
@@ -129,7 +129,7 @@ def _read(file: Path, option: str) -> bytes:
         raise SetupError(f"{file} cannot be read: {e.strerror}; give {option} a readable file") from None
 
 
-def _text(cluster: LocalCluster, started: Started) -> str:
+def _text(cluster: LocalCluster, started: StartedCluster) -> str:
     name = "" if cluster.name == "fractile" else f" --name {cluster.name}"
     count = len(started.state.nodes)
     lines = [
@@ -142,7 +142,7 @@ def _text(cluster: LocalCluster, started: Started) -> str:
     return "\n".join(lines)
 
 
-def _json(cluster: LocalCluster, started: Started) -> str:
+def _json(cluster: LocalCluster, started: StartedCluster) -> str:
     state = started.state
     document = {
         "version": JSON_VERSION,

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fractile.cli import reading, why_text
+from fractile.cli.options import api_server
+from fractile.cli.text import why
 from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.wire import why as wire
-from fractile.wire.quota_file import DEFAULT_SOURCE
+from fractile.wire.files.quota_file import DEFAULT_SOURCE
+from fractile.wire.output import why as wire
 
 if TYPE_CHECKING:
-    from fractile.wire.why import Why
+    from fractile.wire.output.why import Why
 
 
 @click.command("why")
-@click.argument("pod", metavar="POD", shell_complete=reading.complete_pod)
+@click.argument("pod", metavar="POD", shell_complete=api_server.complete_pod)
 @click.option(
     "-n",
     "--namespace",
     default="",
     metavar="NAMESPACE",
-    shell_complete=reading.complete_namespace,
+    shell_complete=api_server.complete_namespace,
     help="Of the pod; the context's if not given.",
 )
 @click.option(
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     metavar="NAMESPACE/NAME",
     help="The ConfigMap that the control plane goes by.",
 )
-@reading.cluster_options
+@api_server.cluster_options
 def command(
     pod: str, namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
 ) -> None:
@@ -61,10 +62,10 @@ def command(
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
-    credentials = reading.credentials(kubeconfig, context, name)
+    credentials = api_server.credentials(kubeconfig, context, name)
     where, named = _named(pod, namespace)
     found = asyncio.run(_report(credentials, where or credentials.namespace, named, quota_configmap))
-    click.echo(wire.encode(found) if output == "json" else why_text.text(found), nl=output == "json")
+    click.echo(wire.encode(found) if output == "json" else why.text(found), nl=output == "json")
 
 
 def _named(pod: str, namespace: str) -> tuple[str, str]:
@@ -79,8 +80,8 @@ def _named(pod: str, namespace: str) -> tuple[str, str]:
 
 async def _report(credentials: Credentials, namespace: str, name: str, source: str) -> "Why":
     # Late: numpy is a tenth of a second that --help and completion need not wait for.
-    from fractile.cli.why_read import read
-    from fractile.cli.why_report import report
+    from fractile.reports.why.read import read
+    from fractile.reports.why.report import report
 
     async with KubeClient(credentials) as client:
         found = await read(client, namespace, name, source=source)

@@ -9,7 +9,7 @@ single card has room, and ``ALIYUN_COM_GPU_MEM_IDX`` then lists them ("0,2").
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.dialect import Advertised, ContainerResponse, Facts, ParsedRequest, ResourceKind
 from fractile.dialects.shares import parts_or_cards, spread_evenly
 from fractile.dialects.wishes import NONE, Wishes
 from fractile.model.card import Card
@@ -34,13 +34,15 @@ class Aliyun:
     """The dialect; it has no state."""
 
     name = "aliyun"
-    resources: Mapping[str, Kind] = MappingProxyType({MEMORY: Kind.PRIMARY, COUNT: Kind.PRIMARY})
+    resources: Mapping[str, ResourceKind] = MappingProxyType(
+        {MEMORY: ResourceKind.PRIMARY, COUNT: ResourceKind.PRIMARY}
+    )
     wishes: frozenset[str] = frozenset()
 
     def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
         return NONE
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
         if len(amounts) > 1:
             return Refusal(
                 Code.MALFORMED,
@@ -48,9 +50,9 @@ class Aliyun:
             )
         if MEMORY in amounts:
             memory = amounts[MEMORY]
-            return Asked(MEMORY, memory, Request(memory=MiB(memory * unit)))
+            return ParsedRequest(MEMORY, memory, Request(memory=MiB(memory * unit)))
         count = amounts[COUNT]
-        return Asked(COUNT, count, Request(count=count, cores=WHOLE, exclusive=True))
+        return ParsedRequest(COUNT, count, Request(count=count, cores=WHOLE, exclusive=True))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         return None
@@ -75,13 +77,13 @@ class Aliyun:
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-    ) -> Answer:
+    ) -> ContainerResponse:
         mine = [c for c in cards if c.uuid in held]
         environment = {VISIBLE: ",".join(c.uuid for c in mine)}
         if resource == MEMORY:
             environment |= _place(mine, unit)
             environment |= {POD: str(facts.pod_amount), CONTAINER: str(sum(held.values()))}
-        return Answer(environment)
+        return ContainerResponse(environment)
 
     def annotate(
         self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int

@@ -10,8 +10,8 @@ from itertools import islice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest
 from fractile.model.words import quoted
-from fractile.wire.objects import Container
-from fractile.wire.placement import MAX_CONTAINERS
+from fractile.wire.fractile.placement import MAX_CONTAINERS
+from fractile.wire.kubernetes.objects import Container
 
 MOST_NAMES = 64  # resources, whoever's, that a container with some of ours may name in its limits, and in its requests
 MOST_PARTS = 512  # cards, parts of cards and other devices of a pod; a node has at most 128 cards and 256 devices

@@ -13,7 +13,7 @@ then on. Until then a request names its class only, or both where a container as
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.dialect import Advertised, ContainerResponse, Facts, ParsedRequest, ResourceKind
 from fractile.dialects.shares import spread_evenly
 from fractile.dialects.wishes import NONE, Wishes
 from fractile.model.card import GPU, Card
@@ -22,23 +22,25 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.sharing import MOST_SLICES
 from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 DEVICES = "FRACTILE_DEVICES"  # ids of the devices that are no GPUs, separated by commas
 
 
-class Classes:
+class ClassDialect:
     """The dialect; it has no state. Names below RESOURCE_PREFIX are its own too."""
 
     name = "class"
-    resources: Mapping[str, Kind] = MappingProxyType({GPU_SLOT: Kind.PRIMARY, DEVICE_SLOT: Kind.PRIMARY})
+    resources: Mapping[str, ResourceKind] = MappingProxyType(
+        {GPU_SLOT: ResourceKind.PRIMARY, DEVICE_SLOT: ResourceKind.PRIMARY}
+    )
     wishes: frozenset[str] = frozenset()
 
     def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
         return NONE
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
         """Of one slot resource; beside it the classes that the container names."""
         slot = DEVICE_SLOT if DEVICE_SLOT in amounts else GPU_SLOT
         classes = sorted(name for resource in amounts if (name := class_of(resource)) is not None)
@@ -51,10 +53,10 @@ class Classes:
         if slot == DEVICE_SLOT:
             if not classes:
                 return _malformed(f"asks for {DEVICE_SLOT} without a class; name one: {RESOURCE_PREFIX}<class>: 1")
-            return Asked(slot, count, Request(count=count, device_class=",".join(classes), shares=1))
+            return ParsedRequest(slot, count, Request(count=count, device_class=",".join(classes), shares=1))
         if classes:
-            return Asked(slot, count, Request(count=count, device_class=",".join(classes)))
-        return Asked(slot, count, Request(count=count, cores=WHOLE, exclusive=True))
+            return ParsedRequest(slot, count, Request(count=count, device_class=",".join(classes)))
+        return ParsedRequest(slot, count, Request(count=count, cores=WHOLE, exclusive=True))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
@@ -103,9 +105,9 @@ class Classes:
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-    ) -> Answer:
+    ) -> ContainerResponse:
         mine = [c.uuid for c in cards if c.uuid in held]
-        return Answer({(VISIBLE if resource == GPU_SLOT else DEVICES): ",".join(mine)})
+        return ContainerResponse({(VISIBLE if resource == GPU_SLOT else DEVICES): ",".join(mine)})
 
     def annotate(
         self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int

@@ -18,7 +18,7 @@ from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import CardUUID, MemoryUnit
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """What a resource is to kubelet and to kube-scheduler."""
 
     PRIMARY = "primary"  # device ids that name the cards; kube-scheduler sums them
@@ -41,7 +41,7 @@ class Advertised(msgspec.Struct, frozen=True):
         return sum(self.ids.values())
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ParsedRequest(msgspec.Struct, frozen=True):
     """What a container asked for: its primary resource, the amount of it in that resource's units, and the Request."""
 
     resource: str
@@ -57,7 +57,7 @@ class Facts(msgspec.Struct, frozen=True):
     amounts: tuple[tuple[str, int], ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ContainerResponse(msgspec.Struct, frozen=True):
     """What a container gets besides its mounts: variables, and annotations that only the runtime sees."""
 
     environment: dict[str, str]
@@ -71,7 +71,7 @@ class Dialect(Protocol):
     def name(self) -> str: ...
 
     @property
-    def resources(self) -> Mapping[str, Kind]:
+    def resources(self) -> Mapping[str, ResourceKind]:
         """The resource names that this family claims."""
         ...
 
@@ -85,7 +85,7 @@ class Dialect(Protocol):
         and very many containers."""
         ...
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
         """Translate one container's amounts: only of ``resources``, one of them positive at least. Zeros are among them
         only of resources without device ids, where nothing and zero may be two things."""
         ...
@@ -116,7 +116,7 @@ class Dialect(Protocol):
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-    ) -> Answer:
+    ) -> ContainerResponse:
         """What a container gets that holds that many ids of each card, of a primary resource."""
         ...
 

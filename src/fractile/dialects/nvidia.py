@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.dialect import Advertised, ContainerResponse, Facts, ParsedRequest, ResourceKind
 from fractile.dialects.shares import by_card, spread_evenly
 from fractile.dialects.wishes import NAMED, Wishes, overlong, words
 from fractile.model.card import Card
@@ -52,12 +52,12 @@ _NODE_POLICIES = {"binpack": "binpack", "spread": "spread"}
 _NS = 10**9
 
 
-class Nvidia:
+class NvidiaDialect:
     """The dialect. ``slots``: how many containers one card serves through these names."""
 
     name = "nvidia"
-    resources: Mapping[str, Kind] = MappingProxyType(
-        {GPU: Kind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), Kind.AMOUNT)
+    resources: Mapping[str, ResourceKind] = MappingProxyType(
+        {GPU: ResourceKind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), ResourceKind.AMOUNT)
     )
     wishes: frozenset[str] = frozenset(_READ)
 
@@ -74,7 +74,7 @@ class Nvidia:
             node_policy=_first(annotations.get(NODE_POLICY, ""), _NODE_POLICIES),
         )
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
         count = amounts.get(GPU, 0)
         if not count:
             named = " and ".join(sorted(amounts))
@@ -82,7 +82,7 @@ class Nvidia:
         request = _request(count, amounts)
         if isinstance(request, Refusal):
             return request
-        return Asked(GPU, count, _with_wishes(request, wishes, amounts))
+        return ParsedRequest(GPU, count, _with_wishes(request, wishes, amounts))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
@@ -119,9 +119,9 @@ class Nvidia:
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-    ) -> Answer:
+    ) -> ContainerResponse:
         mine = [c for c in cards if c.uuid in held]
-        return Answer({VISIBLE: ",".join(c.uuid for c in mine)} | dict(_limits(mine, dict(facts.amounts))))
+        return ContainerResponse({VISIBLE: ",".join(c.uuid for c in mine)} | dict(_limits(mine, dict(facts.amounts))))
 
     def annotate(
         self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int

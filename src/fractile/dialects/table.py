@@ -6,9 +6,9 @@ from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
 from fractile.dialects.bounds import too_many_containers, too_many_names, too_many_parts
-from fractile.dialects.classes import Classes
-from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
-from fractile.dialects.nvidia import SLOTS, Nvidia
+from fractile.dialects.classes import ClassDialect
+from fractile.dialects.dialect import Advertised, ContainerResponse, Dialect, Facts, ParsedRequest, ResourceKind
+from fractile.dialects.nvidia import SLOTS, NvidiaDialect
 from fractile.dialects.tencent import Tencent
 from fractile.dialects.wishes import NONE as NOTHING_SAID
 from fractile.dialects.wishes import Wishes
@@ -19,14 +19,14 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
 from fractile.model.words import quoted
-from fractile.wire import placement as placement_wire
-from fractile.wire.devices import MAX_PER_RESOURCE
-from fractile.wire.objects import Container, Pod, ResourceRequirements
+from fractile.wire.fractile import placement as placement_wire
+from fractile.wire.fractile.device_ids import MAX_PER_RESOURCE
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
+from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
 from fractile.wire.quantity import whole_number
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
-_CLASSES = Classes()
-DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent(), Nvidia(), _CLASSES)
+_CLASSES = ClassDialect()
+DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent(), NvidiaDialect(), _CLASSES)
 NAMES = frozenset(dialect.name for dialect in DIALECTS)
 
 _OWNER: dict[str, Dialect] = {resource: dialect for dialect in DIALECTS for resource in dialect.resources}
@@ -40,7 +40,7 @@ _SMALL = 16  # resources of a container that is remembered: as many as nobody wr
 _SHORT = 1024  # characters of all its names and amounts
 
 
-def kind(resource: str) -> Kind:
+def kind(resource: str) -> ResourceKind:
     """What a resource of ours is to kubelet and kube-scheduler."""
     return _OWNER[resource].resources[resource]
 
@@ -54,7 +54,7 @@ def _is_ours(resource: str) -> bool:
     return owner(resource) is not None
 
 
-def managed() -> dict[str, Kind]:
+def managed() -> dict[str, ResourceKind]:
     """What kube-scheduler asks the extender about, in a stable order: the ``managedResources`` of its configuration.
     It must leave resources without device ids to the extender (``ignoredByScheduler``), since no node has them."""
     return {resource: dialect.resources[resource] for dialect in DIALECTS for resource in dialect.resources}
@@ -205,7 +205,7 @@ def _is_off(resource: str, off: frozenset[str]) -> bool:
 
 
 def _request(
-    container: Container, role: Role, index: int, amounts: Mapping[str, int], asked: Asked
+    container: Container, role: Role, index: int, amounts: Mapping[str, int], asked: ParsedRequest
 ) -> ContainerRequest:
     """``amounts`` are those of the whole container: of them what belongs to this request, and classes to each."""
     own = _OWNER[asked.resource]
@@ -291,7 +291,7 @@ def slices_held(
 
 def container_answer(
     resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-) -> Answer:
+) -> ContainerResponse:
     """What a container that holds these ids of a primary resource gets besides its mounts."""
     return _OWNER[resource].answer(resource, held, cards=cards, unit=unit, facts=facts)
 
@@ -336,7 +336,7 @@ def _amounts(container: Container) -> dict[str, int] | Refusal:
 
 
 def _is_amount(resource: str) -> bool:
-    return resource in _OWNER and kind(resource) is Kind.AMOUNT
+    return resource in _OWNER and kind(resource) is ResourceKind.AMOUNT
 
 
 def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
@@ -346,14 +346,14 @@ def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
         return _malformed(container, f"asks for {resource}: {e}")
 
 
-def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: _Said) -> list[Asked] | Refusal:
+def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: _Said) -> list[ParsedRequest] | Refusal:
     """What the container asks for: GPUs, other devices, or both."""
     gpus, others = _by_kind(amounts)
     families = {_family(resource).name for resource, amount in gpus.items() if amount}
     if len(families) > 1:
         wanted = sorted(resource for resource, amount in gpus.items() if amount)
         return _malformed(container, f"asks for {' and '.join(wanted)}; ask through one family of names only")
-    found: list[Asked] = []
+    found: list[ParsedRequest] = []
     for mine in filter(None, (gpus if families else {}, others)):
         dialect = _family(next(resource for resource, amount in mine.items() if amount))
         own = {resource: amount for resource, amount in mine.items() if owner(resource) is dialect}

@@ -10,7 +10,7 @@ gpu-manager says the minor number; the two differ only on machines where a drive
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.dialect import Advertised, ContainerResponse, Facts, ParsedRequest, ResourceKind
 from fractile.dialects.shares import parts_or_cards, spread_evenly
 from fractile.dialects.wishes import Wishes
 from fractile.model.card import Card
@@ -39,26 +39,26 @@ class Tencent:
     """The dialect; it has no state."""
 
     name = "tencent"
-    resources: Mapping[str, Kind] = MappingProxyType({CORE: Kind.PRIMARY, MEMORY: Kind.COUNTED})
+    resources: Mapping[str, ResourceKind] = MappingProxyType({CORE: ResourceKind.PRIMARY, MEMORY: ResourceKind.COUNTED})
     wishes: frozenset[str] = frozenset({LIMIT})
 
     def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
         return Wishes(limit=annotations.get(LIMIT))
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
         core, blocks = amounts.get(CORE, 0), amounts.get(MEMORY, 0)
         if core >= CARD:
             if core % CARD:
                 return _malformed(
                     f"asks for {core} {CORE}; above {CARD} only multiples of {CARD} make sense, whole cards"
                 )
-            return Asked(CORE, core, Request(count=core // CARD, cores=WHOLE, exclusive=True))
+            return ParsedRequest(CORE, core, Request(count=core // CARD, cores=WHOLE, exclusive=True))
         if not (core and blocks):
             return _malformed(f"asks for {core} {CORE} and {blocks} {MEMORY}; a part of a card needs both")
         limit = _limit(wishes.limit, core)
         if isinstance(limit, Refusal):
             return limit
-        return Asked(CORE, core, Request(memory=MiB(blocks * BLOCK), cores=Percent(core), cores_limit=limit))
+        return ParsedRequest(CORE, core, Request(memory=MiB(blocks * BLOCK), cores=Percent(core), cores_limit=limit))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): of several cards,
@@ -98,10 +98,10 @@ class Tencent:
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
-    ) -> Answer:
+    ) -> ContainerResponse:
         mine = [c for c in cards if c.uuid in held]
         blocks = dict(facts.amounts).get(MEMORY, 0)
-        return Answer(
+        return ContainerResponse(
             {VISIBLE: ",".join(c.uuid for c in mine)},
             {
                 CORE: str(sum(held.values())),

@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from fractile.door.places import Place, Places, Rules, peer_of
+from fractile.door.places import ConnectionPlace, PlaceLimits, Places, peer_of
 from fractile.door.seldom import HANDSHAKES
-from fractile.door.turns import Turns
+from fractile.door.turns import WaitingLine
 
 _AT_ONCE = 64  # connections that are accepted before others have their turn in the loop
 _AGAIN = 0.1  # seconds after an accept that failed
@@ -27,7 +27,7 @@ _AGAIN = 0.1  # seconds after an accept that failed
 log = logging.getLogger(__name__)
 
 
-class Timing(msgspec.Struct, frozen=True):
+class HandshakeTiming(msgspec.Struct, frozen=True):
     """``handshake``: seconds from the accept to its end. ``pace``: handshakes a second, ``burst`` of them at once."""
 
     handshake: float = 5.0
@@ -35,7 +35,7 @@ class Timing(msgspec.Struct, frozen=True):
     burst: float = 32.0
 
 
-class Guest(Place):
+class Guest(ConnectionPlace):
     """A connection. Its protocol tells of itself here; nothing is said twice to the wrong."""
 
     __slots__ = ("_door", "_end", "_task", "_timer", "_waiting", "transport")
@@ -103,17 +103,17 @@ class Door:
         make: Callable[[Guest], asyncio.Protocol],
         *,
         context: ssl.SSLContext | None = None,
-        rules: Rules | None = None,
-        timing: Timing | None = None,
+        rules: PlaceLimits | None = None,
+        timing: HandshakeTiming | None = None,
     ) -> None:
-        self.places = Places(rules or Rules())
+        self.places = Places(rules or PlaceLimits())
         self.loop = asyncio.get_running_loop()
         self._listening = listening
         self._make = make
         self._context = context
-        self._timing = timing or Timing()
-        self._turns = Turns[Guest]()
-        self._first = Turns[Guest]()  # from addresses of known callers: before all others
+        self._timing = timing or HandshakeTiming()
+        self._turns = WaitingLine[Guest]()
+        self._first = WaitingLine[Guest]()  # from addresses of known callers: before all others
         self._credit = self._timing.burst
         self._counted = self.loop.time()
         self._next: TimerHandle | None = None
@@ -148,7 +148,7 @@ class Door:
         self.loop.remove_reader(sock.fileno())
         sock.close()
 
-    def _drop(self, places: list[Place]) -> None:
+    def _drop(self, places: list[ConnectionPlace]) -> None:
         for place in places:
             log.debug("connection dropped peer=%s known=%s", place.peer, place.is_known)
             place.drop()

@@ -23,7 +23,7 @@ _SOME = 4  # the part of all that one address may have, and that is kept for new
 _SUBNET = 64  # bits of an IPv6 address: one machine has all addresses of such a network
 
 
-class Rules(msgspec.Struct, frozen=True):
+class PlaceLimits(msgspec.Struct, frozen=True):
     """Connections at the same time. ``each``: strangers of one peer address."""
 
     strangers: int = 128
@@ -31,7 +31,7 @@ class Rules(msgspec.Struct, frozen=True):
     each: int = 128
 
 
-class Place:
+class ConnectionPlace:
     """One connection's place. ``drop`` ends the connection; it may be called in any state."""
 
     __slots__ = ("is_known", "peer")
@@ -47,13 +47,15 @@ class Place:
 class Places:
     """All places. Those that have to go are returned; the caller drops them."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PlaceLimits) -> None:
         self._rules = rules
-        self._strangers: dict[str, dict[Place, None]] = {}  # by peer, the one that has been silent longest first
-        self._known: dict[Place, None] = {}
+        self._strangers: dict[
+            str, dict[ConnectionPlace, None]
+        ] = {}  # by peer, the one that has been silent longest first
+        self._known: dict[ConnectionPlace, None] = {}
         self._homes: dict[str, None] = {}  # addresses of known callers, the latest last
         self._asked: dict[str, None] = {}  # addresses from which a whole request has come, the latest last
-        self._fresh: dict[Place, None] = {}  # strangers over which none has come, the oldest first
+        self._fresh: dict[ConnectionPlace, None] = {}  # strangers over which none has come, the oldest first
         self._count = 0
 
     @property
@@ -64,7 +66,7 @@ class Places:
     def known(self) -> int:
         return len(self._known)
 
-    def come(self, place: Place) -> list[Place]:
+    def come(self, place: ConnectionPlace) -> list[ConnectionPlace]:
         """Take a place as a stranger."""
         group = self._strangers.setdefault(place.peer, {})
         group[place] = None
@@ -78,7 +80,7 @@ class Places:
         """Whether a known caller came from there lately."""
         return peer in self._homes
 
-    def introduce(self, place: Place) -> list[Place]:
+    def introduce(self, place: ConnectionPlace) -> list[ConnectionPlace]:
         """The caller has shown who it is."""
         if place.is_known or not self._remove_stranger(place):
             return []
@@ -91,7 +93,7 @@ class Places:
         self.leave(first)
         return [first]
 
-    def touch(self, place: Place) -> None:
+    def touch(self, place: ConnectionPlace) -> None:
         """A whole request has come over it."""
         group = self._known if place.is_known else self._strangers.get(place.peer, {})
         if place not in group:
@@ -102,19 +104,19 @@ class Places:
             self._fresh.pop(place, None)
             _remember(self._asked, place.peer)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: ConnectionPlace) -> None:
         """It is closed; may be said again."""
         if self._known.pop(place, self) is self:
             self._remove_stranger(place)
 
-    def all(self) -> list[Place]:
+    def all(self) -> list[ConnectionPlace]:
         return [*self._known, *(place for group in self._strangers.values() for place in group)]
 
-    def oldest(self) -> Place | None:
+    def oldest(self) -> ConnectionPlace | None:
         """The stranger that would have to go next; it has left already."""
         return self._gone(self._next()) if self._strangers else None
 
-    def _next(self, newest: Place | None = None) -> Place:
+    def _next(self, newest: ConnectionPlace | None = None) -> ConnectionPlace:
         """The one that has to go; never the newest. This is done for every connection of a flood."""
         if (crowd := self._crowd()) is not None:
             return next(iter(crowd))
@@ -124,7 +126,7 @@ class Places:
         _, group = max(others, key=lambda one: (one[0] not in self._homes, len(one[1])))
         return next(iter(group))
 
-    def _crowd(self) -> dict[Place, None] | None:
+    def _crowd(self) -> dict[ConnectionPlace, None] | None:
         """Connections of the address that has most beyond its share; of two or more the newest is not the first."""
         few, many = (max(1, self._rules.strangers // part) for part in (_FEW, _SOME))
         crowds = [peer for peer, group in self._strangers.items() if len(group) > few and peer not in self._homes]
@@ -132,7 +134,7 @@ class Places:
         most = max(beyond, key=beyond.__getitem__, default=None)
         return self._strangers[most] if most is not None and beyond[most] > 0 else None
 
-    def _unproven(self, newest: Place | None) -> Place | None:
+    def _unproven(self, newest: ConnectionPlace | None) -> ConnectionPlace | None:
         first = None
         for place in self._fresh:
             if place is newest or place.peer in self._homes:
@@ -142,11 +144,11 @@ class Places:
             first = first or place
         return first
 
-    def _gone(self, place: Place) -> Place:
+    def _gone(self, place: ConnectionPlace) -> ConnectionPlace:
         self._remove_stranger(place)
         return place
 
-    def _remove_stranger(self, place: Place) -> bool:
+    def _remove_stranger(self, place: ConnectionPlace) -> bool:
         group = self._strangers.get(place.peer, {})
         if place not in group:
             return False

@@ -8,7 +8,7 @@ announces has done so before its turn to go comes.
 
 from collections.abc import Callable
 
-from fractile.door.places import Place
+from fractile.door.places import ConnectionPlace
 
 
 class Room:
@@ -21,7 +21,7 @@ class Room:
     def left(self) -> int:
         return self._left
 
-    def hold(self, size: int, _place: Place) -> Callable[[], None] | None:
+    def hold(self, size: int, _place: ConnectionPlace) -> Callable[[], None] | None:
         """None when so many would be too many."""
         if size > self._left:
             return None
@@ -32,7 +32,7 @@ class Room:
         self._left += size
 
 
-class Claim:
+class RoomClaim:
     """What one request holds. ``drop`` ends the request; it is called once at most, after the claim was given back."""
 
     __slots__ = ("drop", "peer", "size")
@@ -49,24 +49,24 @@ class Contested:
     def __init__(self, size: int) -> None:
         self._size = size
         self._held = 0
-        self._claims: dict[str, dict[Claim, None]] = {}  # by peer, the oldest first
+        self._claims: dict[str, dict[RoomClaim, None]] = {}  # by peer, the oldest first
         self._sums: dict[str, int] = {}
 
     @property
     def held(self) -> int:
         return self._held
 
-    def claim(self, peer: str, size: int, drop: Callable[[], None]) -> Claim | None:
+    def claim(self, peer: str, size: int, drop: Callable[[], None]) -> RoomClaim | None:
         """None when it is more than all that there is."""
         if size > self._size:
             return None
         self._make_room(size)
-        made = Claim(peer, size, drop)
+        made = RoomClaim(peer, size, drop)
         self._claims.setdefault(peer, {})[made] = None
         self._add(peer, size)
         return made
 
-    def grow(self, claim: Claim, size: int) -> bool:
+    def grow(self, claim: RoomClaim, size: int) -> bool:
         """At least so much; False when the claim itself had to go, or has gone before."""
         more = size - claim.size
         if self._is_held(claim) and more > 0:
@@ -76,7 +76,7 @@ class Contested:
                 self._add(claim.peer, more)
         return self._is_held(claim)
 
-    def give(self, claim: Claim) -> None:
+    def give(self, claim: RoomClaim) -> None:
         """It is over; may be said again."""
         if not self._is_held(claim):
             return
@@ -86,7 +86,7 @@ class Contested:
         if not of_peer:
             del self._claims[claim.peer], self._sums[claim.peer]
 
-    def _is_held(self, claim: Claim) -> bool:
+    def _is_held(self, claim: RoomClaim) -> bool:
         return claim in self._claims.get(claim.peer, ())
 
     def _make_room(self, size: int) -> None:

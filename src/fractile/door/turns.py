@@ -6,12 +6,12 @@ that opens thousands is in the way of nobody but itself.
 
 from typing import Generic, TypeVar
 
-from fractile.door.places import Place
+from fractile.door.places import ConnectionPlace
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=ConnectionPlace)
 
 
-class Turns(Generic[P]):
+class WaitingLine(Generic[P]):
     """Connections that wait. ``leave`` may be said of one that does not."""
 
     def __init__(self) -> None:

@@ -16,9 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fractile.control.nominations import Nominations
-from fractile.control.placing import Placing
-from fractile.control.steps import Attribute, Step, Trace
+from fractile.debug.trace_steps import Attribute, Trace, TraceStep
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
@@ -34,17 +32,26 @@ from fractile.extender.policies import NodePolicies, settled
 from fractile.extender.preempt import Preemption
 from fractile.extender.score import BINPACK, Ranking, rank, rank_by
 from fractile.extender.verbs import USUAL_BODY, Verb
+from fractile.globalplacement.placing import Placing
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.policy.effort import Effort
-from fractile.wire import extender as wire
+from fractile.policy.cards.effort import Effort
+from fractile.reconcile.nominations import Nominations
 from fractile.wire.bounds import check_objects
-from fractile.wire.extender import AskedPod, BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
-from fractile.wire.objects import ObjectMeta, Pod
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import (
+    AskedPod,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    NodeList,
+    PreemptionResult,
+)
+from fractile.wire.kubernetes.objects import ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +152,7 @@ class Extender:
         assert self._trace is not None
         meta, ended = pod.metadata, time_ns()
         began = ended - int((perf_counter() - started) * 1e9)
-        self._trace(Step(name, meta.uid, f"{meta.namespace}/{meta.name}", began, ended, error, attributes))
+        self._trace(TraceStep(name, meta.uid, f"{meta.namespace}/{meta.name}", began, ended, error, attributes))
 
     def _missed(self, pod: Pod, names: Sequence[str]) -> None:
         """A node that we chose, and about which kube-scheduler does not ask, was none for the pod."""

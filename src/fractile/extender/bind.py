@@ -17,30 +17,30 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from fractile.control.feed import PodFeed
-from fractile.control.nominations import Claim, Nominations, rank
-from fractile.control.waiting import WaitingPods
 from fractile.dialects.table import NAMES, names_ours, parse_pod, placement_annotations
 from fractile.errors import ApiError, NotLeading, Unreachable
 from fractile.extender.nominated import kept
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
-from fractile.ledger.ledger import Entry, Ledger, State
+from fractile.ledger.ledger import Entry, EntryState, Ledger
 from fractile.model.placement import Placement
 from fractile.model.quota import owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.model.words import quoted
-from fractile.policy.effort import CALL, Effort
+from fractile.policy.cards.effort import CALL, Effort
+from fractile.policy.cards.reasons import no_cards
+from fractile.policy.cards.state import NodeState
 from fractile.policy.quota import Allowance, plan_within
-from fractile.policy.reasons import no_cards
-from fractile.policy.state import NodeState
-from fractile.wire import placement
-from fractile.wire.extender import BindingArgs
-from fractile.wire.objects import Pod
-from fractile.wire.placement import LEADER
+from fractile.reconcile.nominations import Claim, Nominations, rank
+from fractile.watch.event_handlers import PodHandlers
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.fractile import placement
+from fractile.wire.fractile.placement import LEADER
+from fractile.wire.kubernetes.extender import BindingArgs
+from fractile.wire.kubernetes.objects import Pod
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Binder:
         *,
         ledger: Ledger,
         waiting: WaitingPods,
-        feed: PodFeed,
+        feed: PodHandlers,
         client: KubeClient,
         unit: MemoryUnit,
         wall_ns: Callable[[], int],
@@ -103,7 +103,7 @@ class Binder:
             earlier = await self._earlier(args, uid)
             if isinstance(earlier, Refusal):
                 return earlier
-            if earlier is not None and earlier.state is State.BOUND:
+            if earlier is not None and earlier.state is EntryState.BOUND:
                 return None
             # 3. Choose the cards and assume them, unless an earlier call has.
             chosen = earlier.placement if earlier else self._assume(request, args.node, uid)
@@ -147,7 +147,7 @@ class Binder:
         entry = self._ledger.entry(uid)
         if entry is None or entry.placement.node == args.node:
             return entry
-        if entry.state is State.BOUND:
+        if entry.state is EntryState.BOUND:
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {entry.placement.node}")
         # kube-scheduler changed its mind after a Binding of unknown outcome: did that one succeed?
         pod = await self._get(args)

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fractile.control.nominations import Claim, Nominations, rank
-from fractile.control.placing import Found, Left
 from fractile.extender.engine import Engine
 from fractile.extender.filter import sought, within
-from fractile.extender.policies import Asking, NodePolicies, settled
+from fractile.extender.policies import NodePolicies, PodToPlace, settled
 from fractile.extender.score import NONE, spreads
+from fractile.globalplacement.placing import Found, Left
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, Ints
 from fractile.ledger.classes import ClassIndex, resolve
@@ -24,13 +23,14 @@ from fractile.ledger.node_rules import NodeRules
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import NodeName
-from fractile.policy.cards import fits
-from fractile.policy.effort import Effort
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.effort import Effort
+from fractile.policy.nodes.view import NEVER
+from fractile.policy.nodes.where import where_of
 from fractile.policy.quota import Allowance, fits_within
-from fractile.policy.score.view import NEVER
-from fractile.policy.where import where_of
-from fractile.wire.pod_totals import of_pod
-from fractile.wire.queued import QueuedPod, for_the_scheduler
+from fractile.reconcile.nominations import Claim, Nominations, rank
+from fractile.wire.kubernetes.pod_totals import of_pod
+from fractile.wire.kubernetes.queued import QueuedPod, for_the_scheduler
 
 _LOOKED_AT = 400  # nodes, where each must be looked at card by card
 _FULL = Refusal(Code.NO_ROOM, "no node has room")
@@ -88,7 +88,7 @@ class Chooser:
         totals = of_pod(pod)
         return self._rules.admitted(where_of(pod.spec)) & self._engine.room(totals.cpu, totals.memory)
 
-    def _ordered(self, request: PodRequest, asking: Asking, fitting: Bools, most: int) -> Ints:
+    def _ordered(self, request: PodRequest, asking: PodToPlace, fitting: Bools, most: int) -> Ints:
         """The best of the columns, the best first."""
         standing = self._policies.standing(asking)
         value = None if standing is None else np.where(fitting, standing.value, NEVER)

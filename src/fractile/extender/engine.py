@@ -21,23 +21,34 @@ import numpy as np
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.live import Live
 from fractile.ledger.node_totals import NodeTotals
-from fractile.model.wish import Wish
-from fractile.policy.score.asked import asked, expressible
-from fractile.policy.score.board import Board
-from fractile.policy.score.candidates import lowest
-from fractile.policy.score.mix import Mix
-from fractile.policy.score.policy import Policy, Situation
-from fractile.policy.score.prices import Prices, prices_of
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import find
-from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Flags, Ints, Scores, View, feasible, roomy
+from fractile.model.pod_demand import PodDemand
+from fractile.policy.nodes.asked import asked, expressible
+from fractile.policy.nodes.candidates import lowest
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.policies.table import find
+from fractile.policy.nodes.policy import Policy, ScoringContext
+from fractile.policy.nodes.prices import Prices, prices_of
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import (
+    NEVER,
+    NO_DEVICE,
+    WHOLE_GPU,
+    Flags,
+    Ints,
+    Scores,
+    TaskDemand,
+    View,
+    feasible,
+    roomy,
+)
 
 T = TypeVar("T")
 _BOARDS = 4  # policies in use at a time; pods may name what they like, so it is bounded
 _CLASSES = 128  # kinds of pods that a board keeps scores of: 16 bytes a node each
 _WARM = 16  # kinds of pods, of each policy, whose scores are ready when other pods are expected
 _KINDS = 4  # of pods that are kept up to date beforehand
-_Key = tuple[str, Wish]
+_Key = tuple[str, PodDemand]
 NOTHING_EXPECTED = Mix((), ())
 
 
@@ -45,11 +56,11 @@ class Coming(msgspec.Struct, frozen=True):
     """A pod that was scored a moment ago and will probably be bound there: ``device`` -1 for whole GPUs."""
 
     node: str
-    ask: Ask
+    ask: TaskDemand
     device: int
 
 
-class Standing(msgspec.Struct, frozen=True):
+class NodeScores(msgspec.Struct, frozen=True):
     """By column of the ledger: the larger the better, NEVER where the policy sees no room; and the slot of the card for
     a part of one. ``size``: of the node's cards, for ``asked``. ``order``: the columns, the best first, then by column,
     where that was worked out beforehand."""
@@ -57,7 +68,7 @@ class Standing(msgspec.Struct, frozen=True):
     value: Ints
     device: Ints
     size: Ints
-    wish: Wish
+    wish: PodDemand
     order: Ints | None = None
 
     def coming(self, node: str, column: int) -> Coming | None:
@@ -73,14 +84,14 @@ class Prepared:
         self,
         origin: View,
         view: View,
-        situation: Situation,
+        situation: ScoringContext,
         policies: dict[str, Policy],
-        asked: dict[str, list[Ask]],
+        asked: dict[str, list[TaskDemand]],
     ) -> None:
         self.origin = origin
         self.situation = situation
         self.boards = OrderedDict(
-            (text, Board(view, policy, situation, classes=_CLASSES)) for text, policy in policies.items()
+            (text, ScoreCache(view, policy, situation, classes=_CLASSES)) for text, policy in policies.items()
         )
         self._asked = asked
 
@@ -102,9 +113,9 @@ class Engine:
         self._mix = mix
         self._prices = prices_of(mix)
         self._compiled = compiled
-        self._situation: Situation | None = None
-        self._boards: OrderedDict[str, Board] = OrderedDict()  # the one used last at the end
-        self._kept: OrderedDict[_Key, Standing] = OrderedDict()  # what holds until something changes
+        self._situation: ScoringContext | None = None
+        self._boards: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
+        self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # what holds until something changes
         self._since: set[int] = set()  # rows that changed since something was prepared
         self._served: OrderedDict[_Key, None] = OrderedDict()  # the last kinds of pods
 
@@ -149,7 +160,7 @@ class Engine:
         self._follow()
         return self._situation is not None and not _same(self._situation, self._situation_now())
 
-    def standing(self, policy: str, wish: Wish, *, draw: int, coming: Sequence[Coming] = ()) -> Standing | None:
+    def standing(self, policy: str, wish: PodDemand, *, draw: int, coming: Sequence[Coming] = ()) -> NodeScores | None:
         """What the policy makes of all nodes; None where it has no opinion: it is none, there are no cards, the pod
         asks for none, or for parts of several. ``draw``: for policies that draw lots."""
         found = known(policy, compiled=self._compiled)
@@ -166,7 +177,7 @@ class Engine:
         scores = self._scores(policy, found, by_size, draw)
         if coming:
             scores = self._with(coming, found, by_size, draw, scores)
-        standing = Standing(scores.value, scores.device, self._live.size, wish)
+        standing = NodeScores(scores.value, scores.device, self._live.size, wish)
         if not (coming or found.fresh):
             _put_last(self._kept, key, standing, _KINDS)
             _put_last(self._served, key, None, _KINDS)
@@ -186,7 +197,7 @@ class Engine:
                 order = np.argsort(-standing.value, kind="stable")
                 self._kept[policy, wish] = msgspec.structs.replace(standing, order=order)
 
-    def _scores(self, text: str, policy: Policy, by_size: dict[int, Ask], draw: int) -> Scores:
+    def _scores(self, text: str, policy: Policy, by_size: dict[int, TaskDemand], draw: int) -> Scores:
         board = self._board(text, policy)
         asks = list(dict.fromkeys(by_size.values()))
         if len(asks) == 1 and len(by_size) == len(self._live.sizes):
@@ -200,7 +211,7 @@ class Engine:
         return Scores(value, device)
 
     def _with(
-        self, coming: Sequence[Coming], policy: Policy, by_size: dict[int, Ask], draw: int, scores: Scores
+        self, coming: Sequence[Coming], policy: Policy, by_size: dict[int, TaskDemand], draw: int, scores: Scores
     ) -> Scores:
         """The scores as they will be when those who are on their way have arrived."""
         columns = {c.node: column for c in coming if (column := self._arrays.find(c.node)) >= 0}
@@ -238,19 +249,19 @@ class Engine:
         self._boards.clear()
         self._kept.clear()
 
-    def _situation_now(self) -> Situation:
+    def _situation_now(self) -> ScoringContext:
         return situation_of(self._live.view, self._mix, leaving=True, prices=self._prices)
 
-    def _current(self) -> Situation:
+    def _current(self) -> ScoringContext:
         assert self._situation is not None, "the view was not followed"
         return self._situation
 
-    def _board(self, text: str, policy: Policy) -> Board:
+    def _board(self, text: str, policy: Policy) -> ScoreCache:
         board = self._boards.pop(text, None)
         if board is None:
             if len(self._boards) >= _BOARDS:
                 self._boards.popitem(last=False)
-            board = Board(self._live.view, policy, self._current(), classes=_CLASSES)
+            board = ScoreCache(self._live.view, policy, self._current(), classes=_CLASSES)
         self._boards[text] = board
         return board
 
@@ -265,7 +276,7 @@ def _known(text: str, *, compiled: bool) -> Policy | None:
     found = find(text)
     if found is None or not compiled:
         return found
-    faster: Policy = importlib.import_module("fractile.policy.score.compiled").compiled(text, found)
+    faster: Policy = importlib.import_module("fractile.policy.nodes.policies.compiled").compiled(text, found)
     return faster
 
 
@@ -279,7 +290,7 @@ def _put_last(into: OrderedDict[_Key, T], key: _Key, value: T, most: int) -> Non
         into.popitem(last=False)
 
 
-def _same(one: Situation, other: Situation) -> bool:
+def _same(one: ScoringContext, other: ScoringContext) -> bool:
     return one.largest == other.largest and np.array_equal(one.scarcity, other.scarcity)
 
 

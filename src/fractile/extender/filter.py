@@ -12,7 +12,7 @@ from itertools import compress, islice, takewhile
 import msgspec
 import numpy as np
 
-from fractile.extender.engine import Standing
+from fractile.extender.engine import NodeScores
 from fractile.extender.score import BINPACK, NONE, spreads
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
@@ -21,12 +21,12 @@ from fractile.ledger.scan import Need
 from fractile.model.card import GPU
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy import others, reasons
-from fractile.policy.cards import fits
-from fractile.policy.effort import Effort
+from fractile.policy.cards import others, reasons
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.effort import Effort
+from fractile.policy.cards.state import NodeState
 from fractile.policy.quota import Allowance, fits_within, plan_within
-from fractile.policy.state import NodeState
-from fractile.wire.extender import FilterResult
+from fractile.wire.kubernetes.extender import FilterResult
 
 BEST = 100  # nodes named when more fit
 ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
@@ -95,7 +95,7 @@ def filter_nodes(
     ledger: Ledger,
     policy: str = BINPACK,
     *,
-    standing: Standing | None = None,
+    standing: NodeScores | None = None,
     effort: Effort | None = None,
 ) -> FilterResult:
     """The nodes that fit, and why the others do not. ``standing``: what the pod's policy makes of them, which decides
@@ -120,7 +120,9 @@ def filter_nodes(
     return _every_node(request, what, names, ledger, effort)
 
 
-def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: Standing | None) -> _FirstOf:
+def _order(
+    request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: NodeScores | None
+) -> _FirstOf:
     """How the best of many columns are found."""
     if standing is None or arrays is not ledger.arrays:
         emptiest = spreads(request, policy)

@@ -17,9 +17,9 @@ from typing import Any, cast
 import msgspec
 
 from fractile.errors import WireError
-from fractile.wire import extender as wire
 from fractile.wire.bounds import MOST_OBJECTS
-from fractile.wire.extender import MOST_NODES, FilterResult, NodeList
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import MOST_NODES, FilterResult, NodeList
 
 MOST_PODS = 200_000  # that a request may name as victims
 _PODS = 5_000  # of one node

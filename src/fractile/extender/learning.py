@@ -8,11 +8,11 @@ thread while the old ones serve.
 import asyncio
 import logging
 
-from fractile.control.seen import SeenPods, mix_of_wishes
 from fractile.extender.engine import Engine
 from fractile.kube.pacing import Sleep
-from fractile.policy.score.mix import Mix
-from fractile.policy.score.prices import prices_of
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.prices import prices_of
+from fractile.watch.pod_mix import SeenPods, mix_of_wishes
 
 _LOOK = 5.0  # seconds between two looks
 

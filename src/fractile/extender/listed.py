@@ -10,9 +10,9 @@ from typing import overload
 import numpy as np
 
 from fractile.ledger.arrays import CardArrays, Ints
-from fractile.wire import extender as wire
-from fractile.wire.extender import HostPriority, ListedArgs
-from fractile.wire.known_names import Found, KnownNames
+from fractile.wire.known_names import FoundNames, KnownNames
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.kubernetes.extender import HostPriority, ListedArgs
 
 _MANY = 16_384  # bytes of names: some 500
 
@@ -20,7 +20,7 @@ _MANY = 16_384  # bytes of names: some 500
 class Listed(Sequence[str]):
     """Names of nodes, all of them known. Valid until the ledger changes."""
 
-    def __init__(self, arrays: CardArrays, known: KnownNames, found: Found) -> None:
+    def __init__(self, arrays: CardArrays, known: KnownNames, found: FoundNames) -> None:
         self.arrays = arrays
         self.columns: Ints = found.places
         self._known, self._found = known, found

@@ -19,8 +19,8 @@ import numpy as np
 
 from fractile.extender.filter import BEST
 from fractile.ledger.arrays import Ints
-from fractile.wire.extender import AskedPod, prefers
-from fractile.wire.scheduler_config import DEFAULT_PROFILE
+from fractile.wire.kubernetes.extender import AskedPod, prefers
+from fractile.wire.kubernetes.scheduler_config import DEFAULT_PROFILE
 
 
 class Naming(msgspec.Struct, frozen=True):

@@ -5,14 +5,14 @@ Only nodes to which somebody is nominated are looked at again; most of the time 
 
 import msgspec
 
-from fractile.control.nominations import Nominations, rank
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy.cards import fits
-from fractile.policy.effort import Effort
-from fractile.wire.extender import FilterResult
-from fractile.wire.objects import Pod
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.effort import Effort
+from fractile.reconcile.nominations import Nominations, rank
+from fractile.wire.kubernetes.extender import FilterResult
+from fractile.wire.kubernetes.objects import Pod
 
 
 def kept(count: int) -> Refusal:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fractile import __version__
-from fractile.wire.extender import (
+from fractile.wire.kubernetes.extender import (
     BindingArgs,
     BindingResult,
     ExtenderArgs,

@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from fractile.extender.engine import Coming, Engine, Standing, known
+from fractile.extender.engine import Coming, Engine, NodeScores, known
 from fractile.extender.score import BINPACK, POLICIES, SPREAD
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.wishes import wish_of
+from fractile.model.pod_demand import PodDemand
 from fractile.model.request import ContainerRequest, PodRequest
 from fractile.model.units import CardUUID, PodUID
-from fractile.model.wish import Wish
-from fractile.wire.objects import Pod
-from fractile.wire.pod_totals import of_pod
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.pod_totals import of_pod
 
 ANNOTATION = "fractile.dev/node-policy"  # of a pod or a namespace
-_NOTHING = Wish(0, 0)
+_NOTHING = PodDemand(0, 0)
 _REMEMBERED = 4096  # pods between score and bind
 
-Seen = Callable[[PodUID, Wish], None]
+Seen = Callable[[PodUID, PodDemand], None]
 
 
 def valid(text: str) -> bool:
@@ -33,12 +33,12 @@ def valid(text: str) -> bool:
     return text in POLICIES or known(text) is not None
 
 
-class Asking(msgspec.Struct, frozen=True):
+class PodToPlace(msgspec.Struct, frozen=True):
     """A pod whose node is sought: by which policy, and what it wants."""
 
     uid: PodUID
     policy: str
-    wish: Wish
+    wish: PodDemand
 
     @property
     def plain(self) -> str:
@@ -48,7 +48,7 @@ class Asking(msgspec.Struct, frozen=True):
         return SPREAD if self.policy.startswith("least-allocated") else BINPACK
 
 
-def settled(request: PodRequest, asking: Asking) -> PodRequest:
+def settled(request: PodRequest, asking: PodToPlace) -> PodRequest:
     """The request with what its annotations say of nodes replaced by what holds for it."""
     if all(c.request.node_policy in ("", asking.plain) for c in request.containers):
         return request
@@ -76,17 +76,17 @@ class NodePolicies:
         self._cluster = cluster
         self._namespaces: Mapping[str, str] = {} if namespaces is None else namespaces
         self._seen = seen
-        self._asking: dict[PodUID, Asking] = {}
+        self._asking: dict[PodUID, PodToPlace] = {}
         self._due = False
 
-    def asking(self, pod: Pod, request: PodRequest) -> Asking:
+    def asking(self, pod: Pod, request: PodRequest) -> PodToPlace:
         """``request`` is resolved."""
         policy = self.named(pod, request)
         if policy in POLICIES and not any(c.request.device_class for c in request.containers):
-            return Asking(request.uid, policy, _NOTHING)  # nobody will look at it
+            return PodToPlace(request.uid, policy, _NOTHING)  # nobody will look at it
         wish = wish_of(request, of_pod(pod), self._ledger.arrays)
         self._seen(request.uid, wish)
-        return Asking(request.uid, policy, wish)
+        return PodToPlace(request.uid, policy, wish)
 
     def named(self, pod: Pod, request: PodRequest) -> str:
         """The policy that holds for the pod."""
@@ -98,7 +98,7 @@ class NodePolicies:
         )
         return next((name for name in said if name and valid(name)), self._cluster)
 
-    def standing(self, asking: Asking, coming: list[Coming] | None = None) -> Standing | None:
+    def standing(self, asking: PodToPlace, coming: list[Coming] | None = None) -> NodeScores | None:
         """What the policy makes of the nodes; None when they are compared by fullness."""
         if asking.policy in POLICIES:
             return None
@@ -115,7 +115,7 @@ class NodePolicies:
         self._due = False
         self._engine.catch_up()
 
-    def remember(self, asking: Asking) -> None:
+    def remember(self, asking: PodToPlace) -> None:
         """Until the pod is bound: the card is chosen by the same policy as the node."""
         self._asking.pop(asking.uid, None)
         if len(self._asking) >= _REMEMBERED:

@@ -13,20 +13,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fractile.control.nominations import Nominations, rank
-from fractile.control.residents import Residents
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
-from fractile.policy.cards import fits
-from fractile.policy.effort import CALL, Effort
-from fractile.policy.parts import card_numbers, parts_of
+from fractile.policy.cards.choice import fits
+from fractile.policy.cards.effort import CALL, Effort
+from fractile.policy.cards.parts import card_numbers, parts_of
 from fractile.policy.preemption import Candidate, Fits, Level, dearest, fewest
 from fractile.policy.quota import Allowance, fits_within
-from fractile.wire.extender import MetaPod, MetaVictims
-from fractile.wire.objects import Pod
-from fractile.wire.pod_totals import Totals, of_pod
+from fractile.reconcile.nominations import Nominations, rank
+from fractile.watch.assigned_pods import AssignedPods
+from fractile.wire.kubernetes.extender import MetaPod, MetaVictims
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.pod_totals import PodTotals, of_pod
 
 _LOOKS = 2000  # at all nodes together; kube-scheduler waits, and one takes 0.3 ms on a node of eight cards
 _LEAST = 100  # at each of them that is looked at closely
@@ -39,7 +39,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     request: PodRequest
     priority: int
     created: str
-    totals: Totals
+    totals: PodTotals
     left: Allowance | None
     cards: int
     again: bool
@@ -74,7 +74,7 @@ class _Sought(msgspec.Struct, frozen=True):
 class Preemption:
     """The decision of the verb; what it promises is remembered in ``nominations``."""
 
-    def __init__(self, ledger: Ledger, residents: Residents, nominations: Nominations) -> None:
+    def __init__(self, ledger: Ledger, residents: AssignedPods, nominations: Nominations) -> None:
         self._ledger = ledger
         self._residents = residents
         self._nominations = nominations
@@ -199,9 +199,9 @@ def _answer(proposed: MetaVictims, known: Iterable[Candidate], chosen: Iterable[
     return MetaVictims([MetaPod(uid) for _, uid in order], foreign + sum(c.violates for c in chosen))
 
 
-def _totals(candidates: Iterable[Candidate]) -> Totals:
+def _totals(candidates: Iterable[Candidate]) -> PodTotals:
     cpu = memory = 0
     for candidate in candidates:
         cpu += candidate.cpu
         memory += candidate.memory
-    return Totals(cpu, memory)
+    return PodTotals(cpu, memory)

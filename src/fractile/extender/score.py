@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from fractile.extender.engine import Coming, Standing
+from fractile.extender.engine import Coming, NodeScores
 from fractile.extender.listed import columns_of, nothing
 from fractile.ledger import scan
 from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
-from fractile.policy import others
-from fractile.policy.score.view import NEVER
+from fractile.policy.cards import others
+from fractile.policy.nodes.view import NEVER
 
 MAX_SCORE = 10
 BINPACK = "binpack"
@@ -62,7 +62,7 @@ def rank(
     return _rank(gpus, names, ledger.arrays, expected, policy)
 
 
-def rank_by(standing: Standing, names: Sequence[str], ledger: Ledger) -> Ranking | None:
+def rank_by(standing: NodeScores, names: Sequence[str], ledger: Ledger) -> Ranking | None:
     """Score the nodes as a policy has them; None when it sees room on none of them."""
     columns = columns_of(names, ledger.arrays)
     value = np.where(columns >= 0, standing.value[columns], NEVER)

@@ -20,7 +20,7 @@ from fractile.kube import paths
 from fractile.kube.credentials import Credentials
 from fractile.kube.pacing import Clock, Pacer, Sleep
 from fractile.kube.transport import Fence, Repeat, Transport, open_fence, status_error
-from fractile.wire.objects import ListMeta, ObjectMeta
+from fractile.wire.kubernetes.objects import ListMeta, ObjectMeta
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class WatchEvent(msgspec.Struct, Generic[K], frozen=True):
     object: K | None
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """One page of a list. Its items are not yet decoded and share the page's bytes: keep none of them.
 
     A page with ``first`` begins the list, perhaps anew: what came before it counts no more.
@@ -154,7 +154,7 @@ class KubeClient:
 
     async def pages(
         self, path: str, *, label_selector: str = "", field_selector: str = "", cached: bool = False
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[ListPage, None]:
         """One consistent list, page by page; a ``cached`` one comes in one piece.
 
         When the server compacts the snapshot between two pages (410), the list begins anew, in one piece.
@@ -170,7 +170,7 @@ class KubeClient:
                     raise
                 params = selectors
                 continue
-            yield Page(first, page.metadata.resource_version, page.items or [])
+            yield ListPage(first, page.metadata.resource_version, page.items or [])
             if not page.metadata.continue_:
                 return
             params = {**params, "continue": page.metadata.continue_}

@@ -23,7 +23,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Pacer, Sleep
 from fractile.model.request import PodRequest
 from fractile.model.words import printable
-from fractile.wire.objects import Node, Pod
+from fractile.wire.kubernetes.objects import Node, Pod
 
 _WAITING = 1000  # distinct events not yet sent
 _REMEMBERED = 4096  # events whose count we may still raise; the server forgets them after an hour

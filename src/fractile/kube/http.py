@@ -35,7 +35,7 @@ class Cut(Unreachable):
     """The connection broke or was refused, at once: worth another attempt, unlike a server that lets us wait."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class HTTPRequest(msgspec.Struct, frozen=True):
     """``path`` comes after the server's own address; ``headers`` besides those that every request has."""
 
     method: str
@@ -71,8 +71,8 @@ class Http:
         self._clock = clock
         self._idle: list[tuple[Connection, float]] = []  # the longest idle first, with the times since when
 
-    async def send(self, request: Request) -> "Answer":
-        """The head of the answer; ``Answer.read``, ``pieces`` or ``close`` must follow."""
+    async def send(self, request: HTTPRequest) -> "HTTPResponse":
+        """The head of the answer; ``HTTPResponse.read``, ``pieces`` or ``close`` must follow."""
         connection = self._kept()
         try:
             if connection is None:
@@ -84,7 +84,7 @@ class Http:
         except BaseException:
             _give_up(connection)
             raise
-        return Answer(self, connection, head, self.where(request))
+        return HTTPResponse(self, connection, head, self.where(request))
 
     async def close(self) -> None:
         """Close what is kept."""
@@ -99,7 +99,7 @@ class Http:
         else:
             connection.abort()
 
-    def where(self, request: Request) -> str:
+    def where(self, request: HTTPRequest) -> str:
         """The request for a log line."""
         return f"{request.method} {self._server}{request.path}"
 
@@ -119,7 +119,7 @@ class Http:
         async with asyncio.timeout(_CONNECT):  # its TimeoutError is an OSError, and as good as a refusal
             return await connected(self._host, self._port, tls=self._tls, server_name=self._server_name)
 
-    def _bytes(self, request: Request) -> bytes:
+    def _bytes(self, request: HTTPRequest) -> bytes:
         target = self._prefix + request.path + (f"?{urlencode(request.query)}" if request.query else "")
         fields = dict(request.headers)
         if request.body is not None:
@@ -131,7 +131,7 @@ class Http:
         return head.encode("ascii") + (request.body or b"")
 
 
-class Answer:
+class HTTPResponse:
     """An answer whose head has come. Header names are in lower case."""
 
     def __init__(self, http: Http, connection: Connection, head: Head, where: str) -> None:

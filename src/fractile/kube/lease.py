@@ -25,7 +25,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Sleep
-from fractile.wire.objects import Lease
+from fractile.wire.kubernetes.objects import Lease
 
 _MOST_TRANSITIONS = 2**31 - 1
 _NEVER = float("-inf")
@@ -35,7 +35,7 @@ _LONGEST = 60.0  # seconds; what a record may say of itself, or a nonsensical on
 log = logging.getLogger(__name__)
 
 
-class Timing(msgspec.Struct, frozen=True):
+class LeaseTiming(msgspec.Struct, frozen=True):
     """Seconds. Shorter than those of the Kubernetes components (15, 10, 2), so that a leader that was killed is
     followed within 17 s; ``look`` is how often those who wait read the lease."""
 
@@ -45,7 +45,7 @@ class Timing(msgspec.Struct, frozen=True):
     look: float = 0.5
 
 
-DEFAULT = Timing()
+DEFAULT = LeaseTiming()
 
 
 class LeaderElector:
@@ -58,7 +58,7 @@ class LeaderElector:
         namespace: str,
         name: str,
         identity: str,
-        timing: Timing = DEFAULT,
+        timing: LeaseTiming = DEFAULT,
         rng: random.Random | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,

@@ -6,8 +6,8 @@ Names reach us in extender bodies too, so each is checked here: a name can never
 import re
 
 from fractile.errors import WireError
-from fractile.wire import extended_resource as card_api
-from fractile.wire import resource_class as class_api
+from fractile.wire.fractile import extended_resource as card_api
+from fractile.wire.fractile import resource_class as class_api
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 

@@ -25,7 +25,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import SILENCE, EventType, K, KubeClient, WatchEvent, decode_leniently
 from fractile.kube.pacing import Clock, Sleep
-from fractile.wire.objects import ObjectMeta
+from fractile.wire.kubernetes.objects import ObjectMeta
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 

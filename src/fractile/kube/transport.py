@@ -19,7 +19,7 @@ from fractile import __version__
 from fractile.errors import ApiError, NotLeading, Unreachable
 from fractile.kube.backoff import Backoff
 from fractile.kube.credentials import Credentials
-from fractile.kube.http import Answer, Cut, Http, Request
+from fractile.kube.http import Cut, Http, HTTPRequest, HTTPResponse
 from fractile.kube.pacing import Pacer, Sleep
 
 _ATTEMPTS = 5
@@ -102,7 +102,7 @@ class Transport:
                 if attempt == _ATTEMPTS or not _may_repeat(e, repeat):
                     raise
                 wait = backoff.next()
-                if isinstance(e, Refused):
+                if isinstance(e, RetryLater):
                     wait = max(wait, e.retry_after)
                 await self._sleep(wait)
         raise AssertionError("the loop above returns or raises")
@@ -122,21 +122,21 @@ class Transport:
         finally:
             answer.close()
 
-    async def _attempt(self, request: Request) -> bytes:
+    async def _attempt(self, request: HTTPRequest) -> bytes:
         await self._pacer.wait()
         answer, body = await self._exchange(request, whole=True)
         if answer.status >= 300:
             raise _refusal(answer, body)
         return body
 
-    async def _exchange(self, request: Request, *, whole: bool) -> tuple[Answer, bytes]:
+    async def _exchange(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
         """Send with the token of the moment; after a 401 once more with a new one."""
         answer, body = await self._send(request, whole=whole)
         if answer.status == 401 and self._credentials.token.rejected():
             return await self._send(request, whole=whole)
         return answer, body
 
-    async def _send(self, request: Request, *, whole: bool) -> tuple[Answer, bytes]:
+    async def _send(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
         """The answer, with its body if the ``whole`` is wanted or it is a refusal."""
         token = await self._credentials.token.token()
         if token:
@@ -156,7 +156,7 @@ class Transport:
             raise Unreachable(f"{self._http.where(request)} did not answer within {limit:.3g} s") from None
 
 
-class Refused(ApiError):
+class RetryLater(ApiError):
     """An ApiError that says when to come back (Retry-After); 0 when it does not."""
 
     retry_after: float = 0.0
@@ -177,8 +177,8 @@ def _request(
     params: Mapping[str, str] | None = None,
     body: bytes | None = None,
     content_type: str = "",
-) -> Request:
-    return Request(method, path, params or {}, {"Content-Type": content_type} if body is not None else {}, body)
+) -> HTTPRequest:
+    return HTTPRequest(method, path, params or {}, {"Content-Type": content_type} if body is not None else {}, body)
 
 
 def status_error(body: bytes | msgspec.Raw) -> ApiError | None:
@@ -192,18 +192,18 @@ def status_error(body: bytes | msgspec.Raw) -> ApiError | None:
     return ApiError(status.code, status.reason, status.message)
 
 
-def _refusal(answer: Answer, body: bytes) -> ApiError:
+def _refusal(answer: HTTPResponse, body: bytes) -> ApiError:
     known = status_error(body)
     if known is not None:
-        error = Refused(answer.status, known.reason, known.message)
+        error = RetryLater(answer.status, known.reason, known.message)
     else:  # a proxy, a load balancer, or no API server at all
         text = " ".join(body.decode(errors="replace").split())
-        error = Refused(answer.status, answer.reason, text[:200] or "(no text)")
+        error = RetryLater(answer.status, answer.reason, text[:200] or "(no text)")
     error.retry_after = _retry_after(answer)
     return error
 
 
-def _retry_after(answer: Answer) -> float:
+def _retry_after(answer: HTTPResponse) -> float:
     text = answer.headers.get("retry-after", "")
     # The API server sends whole seconds; a date (RFC 9110 allows it) is treated as none.
     return min(float(text), _LONGEST_RETRY_AFTER) if text.isascii() and text.isdigit() else 0.0

@@ -16,14 +16,14 @@ import numpy as np
 from fractile.ledger.digest import Bools, Digest, Ints
 from fractile.model.units import CardUUID, NodeName
 
-__all__ = ["Bools", "CardArrays", "Ints", "Layer"]
+__all__ = ["Bools", "CardArrays", "CardLayer", "Ints"]
 
 _SLOTS = 8
 _COLUMNS = 64
 _FEW = 64  # changes that are followed one by one
 
 
-class Layer:
+class CardLayer:
     """Some of the cards. Two layers are never the same, so that what was worked out for one holds for no other."""
 
     def __init__(self, arrays: "CardArrays") -> None:
@@ -55,7 +55,7 @@ class CardArrays:
         self.spare_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # that can be promised
         self.moves = 0  # cards that came or went
         self.width = 0  # columns that were ever in use: those behind them are empty
-        self._layers: list[Layer] = []
+        self._layers: list[CardLayer] = []
         self._written: list[int] = []  # columns, the last ones
         self._forgotten = 0  # writes before those
         self._digest = Digest(_COLUMNS)
@@ -149,11 +149,11 @@ class CardArrays:
         self._grow_slots()
         return self.free_slot(column)
 
-    def keep(self, layer: Layer) -> None:
+    def keep(self, layer: CardLayer) -> None:
         """Cards that leave their place leave the layer too; who comes is to be marked."""
         self._layers.append(layer)
 
-    def drop(self, layer: Layer) -> None:
+    def drop(self, layer: CardLayer) -> None:
         """The layer is no longer kept up to date."""
         self._layers.remove(layer)
 

@@ -10,28 +10,28 @@ import msgspec
 import numpy as np
 
 from fractile.ledger import scan
-from fractile.ledger.arrays import Bools, CardArrays, Ints, Layer
-from fractile.ledger.usage import Usage
-from fractile.model.quota import NOWHERE, Place
+from fractile.ledger.arrays import Bools, CardArrays, CardLayer, Ints
+from fractile.ledger.usage import LedgerUsage
+from fractile.model.quota import NOWHERE, NodePlace
 from fractile.model.request import ContainerRequest, Members, PodRequest
-from fractile.policy import others
+from fractile.policy.cards import others
 from fractile.policy.quota import Allowance, Model
 
 _MIXED = -1
 _KEPT = 64  # layers; 64 KB each at 8,192 columns
 
 
-class Bounds:
-    _places: list[Place]
+class CapacityBounds:
+    _places: list[NodePlace]
     _place: Ints  # of each column, its place in ``_places``
     _only: Ints  # of each column, the model of all its cards, or _MIXED
 
-    def __init__(self, arrays: CardArrays, usage: Usage) -> None:
+    def __init__(self, arrays: CardArrays, usage: LedgerUsage) -> None:
         self._arrays = arrays
         self._usage = usage
         self._seen: tuple[int, int] | None = None  # the version of the usage, and how many columns
         self._pools: dict[frozenset[str], Bools] = {}  # columns that are in one of them; as many as namespaces name
-        self._layers: dict[tuple[frozenset[Model], frozenset[Model]], Layer] = {}  # by what is closed
+        self._layers: dict[tuple[frozenset[Model], frozenset[Model]], CardLayer] = {}  # by what is closed
         self._renew()
 
     def nodes(self, left: Allowance) -> Bools | None:
@@ -82,14 +82,14 @@ class Bounds:
         there = self._arrays.memory[:, column] > 0
         return tuple(dict.fromkeys(self._arrays.model[there, column].tolist()))
 
-    def _opened(self, left: Allowance) -> Layer:
+    def _opened(self, left: Allowance) -> CardLayer:
         """All cards but those of closed models, and those of nodes that cannot give enough."""
         self._renew()
         key = frozenset(left.closed), left.alone
         if key not in self._layers:
             if len(self._layers) >= _KEPT:
                 self._layers.clear()
-            self._layers[key] = Layer(self._arrays)
+            self._layers[key] = CardLayer(self._arrays)
             self._layers[key].mask = self._mask(left)
         return self._layers[key]
 
@@ -110,9 +110,9 @@ class Bounds:
         pairs = ((place.model, model) in wanted for place in self._places for model in names)
         return np.fromiter(pairs, np.bool_)
 
-    def _both(self, opened: Layer, members: Members | None) -> Layer:
-        layer = Layer(self._arrays)
-        if isinstance(members, Layer):
+    def _both(self, opened: CardLayer, members: Members | None) -> CardLayer:
+        layer = CardLayer(self._arrays)
+        if isinstance(members, CardLayer):
             layer.mask = opened.mask & members.mask
         elif members is not None:
             layer.mask = opened.mask.copy()
@@ -127,7 +127,7 @@ class Bounds:
         self._seen = seen
         self._pools.clear()
         self._layers.clear()
-        places: dict[Place, int] = {}
+        places: dict[NodePlace, int] = {}
         names = self._arrays.names
         found = (NOWHERE if name is None else self._usage.place(name) for name in names)
         self._place = np.fromiter((places.setdefault(p, len(places)) for p in found), np.int64)

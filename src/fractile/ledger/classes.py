@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 import msgspec
 
-from fractile.ledger.layers import Kept
+from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass
@@ -22,7 +22,7 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
 from fractile.model.units import WHOLE, Percent
 from fractile.policy.classes import matches
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX
+from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX
 
 LAYERS = 256  # kept at a time; 40 KB each where there are 40,000 cards
 _OWN = frozenset({"index", "nodeName"})  # what every card says differently
@@ -39,7 +39,7 @@ class ClassIndex:
         self._classes: dict[str, DeviceClass] = {}
         self._spoiled: dict[str, str] = {}
         self.changes = 0  # how often a class came, changed or went
-        self._layers: OrderedDict[str, Kept] = OrderedDict()  # the last asked for at the end
+        self._layers: OrderedDict[str, KeptLayer] = OrderedDict()  # the last asked for at the end
         ledger.on_card(self._placed)
 
     def put(self, cls: DeviceClass) -> bool:
@@ -77,7 +77,7 @@ class ClassIndex:
     def __len__(self) -> int:
         return len(self._classes)
 
-    def members(self, cls: DeviceClass) -> Kept:
+    def members(self, cls: DeviceClass) -> KeptLayer:
         """The healthy cards of the class, as they are now and as they will be."""
         layer = self._layers.get(cls.name)
         if layer is not None:
@@ -85,7 +85,9 @@ class ClassIndex:
             return layer
         if len(self._layers) >= self._most:
             self._layers.popitem(last=False)[1].drop()
-        layer = self._layers[cls.name] = Kept(self._ledger.arrays if cls.device_type == GPU else self._ledger.others)
+        layer = self._layers[cls.name] = KeptLayer(
+            self._ledger.arrays if cls.device_type == GPU else self._ledger.others
+        )
         _fill(layer, cls, self._ledger.all_cards())
         return layer
 
@@ -100,7 +102,7 @@ class ClassIndex:
             layer.drop()
 
 
-def _fill(layer: Kept, cls: DeviceClass, cards: Iterator[Card]) -> None:
+def _fill(layer: KeptLayer, cls: DeviceClass, cards: Iterator[Card]) -> None:
     said = _said(cls)
     known: dict[Hashable, bool] = {}
     for card in cards:

@@ -5,10 +5,10 @@ import msgspec
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge
 from fractile.model.refusal import Code, Refusal
-from fractile.policy.state import cores_fit
+from fractile.policy.cards.state import cores_fit
 
 
-class Held(msgspec.Struct, gc=False):
+class HeldOnDevice(msgspec.Struct, gc=False):
     """``size`` is in MiB, or in shares."""
 
     size: int = 0
@@ -32,7 +32,7 @@ def size(card: Card) -> int:
     return card.memory if card.type == GPU else card.shares
 
 
-def check(card: Card, held: Held, charge: Charge, *, slots: int) -> Refusal | None:
+def check(card: Card, held: HeldOnDevice, charge: Charge, *, slots: int) -> Refusal | None:
     """Why the card cannot bear a charge beside what is held; None when it can."""
     if bool(charge.shares) is (card.type == GPU) or (charge.shares and (charge.memory or charge.cores)):
         return Refusal(Code.MALFORMED, f"card {card.uuid} is a {card.type}, which is not counted like that")
@@ -48,7 +48,7 @@ def check(card: Card, held: Held, charge: Charge, *, slots: int) -> Refusal | No
     return None
 
 
-def _no_room(card: Card, held: Held, charge: Charge) -> str:
+def _no_room(card: Card, held: HeldOnDevice, charge: Charge) -> str:
     return (
         f"card {card.index} has {card.memory - held.size} MiB and {100 - held.cores} % of its cores free, "
         f"{charge.memory} MiB and {charge.cores} % are needed"

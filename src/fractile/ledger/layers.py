@@ -7,14 +7,14 @@ written since it was last asked for is worked out when it is asked for again.
 
 import numpy as np
 
-from fractile.ledger.arrays import CardArrays, Ints, Layer
+from fractile.ledger.arrays import CardArrays, CardLayer, Ints
 from fractile.model.request import Selector
 from fractile.model.units import CardUUID
 
 _NEVER = -1
 
 
-class Kept(Layer):
+class KeptLayer(CardLayer):
     """A layer that ``CardArrays`` knows: cards that leave their place leave it, and it grows with the arrays."""
 
     _usable: Ints

@@ -25,28 +25,28 @@ from types import MappingProxyType
 import msgspec
 
 from fractile.ledger.arrays import CardArrays
-from fractile.ledger.bounds import Bounds
-from fractile.ledger.held import Held, check, size
+from fractile.ledger.bounds import CapacityBounds
+from fractile.ledger.held import HeldOnDevice, check, size
 from fractile.ledger.precedence import LAST, Rank, contested
-from fractile.ledger.usage import Usage
+from fractile.ledger.usage import LedgerUsage
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge, Placement, charges, larger
-from fractile.model.quota import NOBODY, Owner
+from fractile.model.quota import NOBODY, QuotaOwner
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.model.sharing import FREE, Rule
+from fractile.model.sharing import FREE, SharingRule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.effort import DeadEnds
-from fractile.policy.state import NO_LIMIT, CardState, NodeState
+from fractile.policy.cards.effort import DeadEnds
+from fractile.policy.cards.state import NO_LIMIT, CardState, NodeState
 
-Rules = Callable[[NodeName, str], Rule]  # of node and model
+Rules = Callable[[NodeName, str], SharingRule]  # of node and model
 
 
-def _free(node: NodeName, model: str) -> Rule:
+def _free(node: NodeName, model: str) -> SharingRule:
     return FREE
 
 
-class State(StrEnum):
+class EntryState(StrEnum):
     ASSUMED = "assumed"
     BOUND = "bound"
 
@@ -59,11 +59,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     one before it; 0: not known.
     """
 
-    state: State
+    state: EntryState
     placement: Placement
     charges: tuple[Charge, ...]
     since: float
-    owner: Owner = NOBODY
+    owner: QuotaOwner = NOBODY
     sent: bool = False
     moving: bool = False
     rank: Rank = LAST
@@ -74,7 +74,7 @@ class _Conflict(msgspec.Struct, frozen=True, gc=False):
     """What a pod claims whose cards cannot bear it."""
 
     placement: Placement
-    owner: Owner
+    owner: QuotaOwner
     rank: Rank
 
 
@@ -117,7 +117,7 @@ class Ledger:
         self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
         self._sick: dict[CardUUID, tuple[NodeName, Card]] = {}  # reported, and given to no new pod
-        self._held: dict[CardUUID, Held] = {}
+        self._held: dict[CardUUID, HeldOnDevice] = {}
         self._withheld: dict[CardUUID, Charge] = {}
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, _Conflict] = {}
@@ -127,8 +127,8 @@ class Ledger:
         self._drifted = 0
         self._generation = 0
         self._stamps: dict[NodeName, int] = {}  # of each node that has cards, the generation of its last change
-        self.usage = Usage()  # what each namespace holds, and the quotas
-        self.bounds = Bounds(self._arrays, self.usage)
+        self.usage = LedgerUsage()  # what each namespace holds, and the quotas
+        self.bounds = CapacityBounds(self._arrays, self.usage)
         self.dead_ends = DeadEnds()  # what was sought on nodes as they were, and not found
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ class Ledger:
             self._withheld[uuid] = charge
         if charge == before:
             return
-        held = self._held.setdefault(uuid, Held())
+        held = self._held.setdefault(uuid, HeldOnDevice())
         for part, sign in ((before, -1), (charge, 1)):
             if part is not None:
                 held.add(part, sign)
@@ -206,7 +206,7 @@ class Ledger:
         for place in self._cards_of(self._arrays, node):
             self._write(place.card.uuid)
 
-    def rule_on(self, node: NodeName, model: str) -> Rule:
+    def rule_on(self, node: NodeName, model: str) -> SharingRule:
         """How a card of that model may be cut there."""
         return self._rules(node, model)
 
@@ -222,7 +222,7 @@ class Ledger:
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def assume(self, uid: PodUID, placement: Placement, owner: Owner = NOBODY) -> Refusal | None:
+    def assume(self, uid: PodUID, placement: Placement, owner: QuotaOwner = NOBODY) -> Refusal | None:
         """Charge a placement whose Binding is about to be written; a refusal changes nothing."""
         if uid in self._entries:
             return Refusal(Code.ELSEWHERE, f"the pod already holds a placement on {self._entries[uid].placement.node}")
@@ -230,7 +230,7 @@ class Ledger:
             self._against_rules(placement)
             or self.usage.refuses(owner, charges(placement))
             or self.misplaced(placement)
-            or self._enter(uid, placement, State.ASSUMED, owner)
+            or self._enter(uid, placement, EntryState.ASSUMED, owner)
         )
         if refusal is None:
             self._settled(uid)
@@ -240,19 +240,19 @@ class Ledger:
         """The Binding was accepted."""
         entry = self._entries.get(uid)
         if entry is not None:
-            self._entries[uid] = msgspec.structs.replace(entry, state=State.BOUND)
-            if entry.state is not State.BOUND:
+            self._entries[uid] = msgspec.structs.replace(entry, state=EntryState.BOUND)
+            if entry.state is not EntryState.BOUND:
                 for charge in entry.charges:
                     self._stir(charge.card)
 
     def forget(self, uid: PodUID) -> None:
         """The Binding was refused; only an assumption can be forgotten."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.state is State.ASSUMED:
+        if entry is not None and entry.state is EntryState.ASSUMED:
             self._leave(uid)
 
     def observe(
-        self, uid: PodUID, placement: Placement, owner: Owner | None = None, rank: Rank | None = None
+        self, uid: PodUID, placement: Placement, owner: QuotaOwner | None = None, rank: Rank | None = None
     ) -> Refusal | None:
         """A watch shows the pod bound with this placement. ``owner`` and ``rank``: as before when they are not given.
 
@@ -269,11 +269,11 @@ class Ledger:
             self.moved(uid)
             self._ranked(uid, place)
             return None
-        if entry is not None and entry.state is State.BOUND:
+        if entry is not None and entry.state is EntryState.BOUND:
             return Refusal(Code.MALFORMED, "the placement was changed after the pod was bound; the change is ignored")
         if entry is not None:
             self._leave(uid)
-        refusal = self._enter(uid, placement, State.BOUND, who, place)
+        refusal = self._enter(uid, placement, EntryState.BOUND, who, place)
         if refusal is None:
             self._settled(uid)
             return None
@@ -412,12 +412,12 @@ class Ledger:
     ) -> NodeState | None:
         """The node as it would be without some of its pods, with further placements, and with further charges; nothing
         is checked."""
-        seen: dict[CardUUID, Held] = {}
+        seen: dict[CardUUID, HeldOnDevice] = {}
         left = (entry.charges for uid in gone if (entry := self._entries.get(uid)) is not None)
         for sign, group in ((-1, left), (1, map(charges, come)), (1, taken)):
             for charge in chain.from_iterable(group):
                 if charge.card not in seen:
-                    seen[charge.card] = msgspec.structs.replace(self._held.get(charge.card, Held()))
+                    seen[charge.card] = msgspec.structs.replace(self._held.get(charge.card, HeldOnDevice()))
                 seen[charge.card].add(charge, sign)
         cards, others = (self._states(arrays, name, seen) for arrays in (self._arrays, self._others))
         return NodeState(NodeName(name), cards, others) if cards or others else None
@@ -440,7 +440,7 @@ class Ledger:
     def overdue(self, seconds: float) -> list[PodUID]:
         """Pods assumed longer ago than that: the caller asks the API server what became of them."""
         limit = self._clock() - seconds
-        return [uid for uid, e in self._entries.items() if e.state is State.ASSUMED and e.since <= limit]
+        return [uid for uid, e in self._entries.items() if e.state is EntryState.ASSUMED and e.since <= limit]
 
     def renew(self, uid: PodUID) -> None:
         """The API server could not say yet; ask again after another period."""
@@ -459,15 +459,15 @@ class Ledger:
     @property
     def unsettled(self) -> bool:
         """Whether a write is under way of which nobody knows what became of it."""
-        return any(e.moving or (e.sent and e.state is State.ASSUMED) for e in self._entries.values())
+        return any(e.moving or (e.sent and e.state is EntryState.ASSUMED) for e in self._entries.values())
 
     def statistics(self) -> Statistics:
         states = [e.state for e in self._entries.values()]
         return Statistics(
             nodes=len({place.node for place in self._places.values()}),
             cards=len(self._places),
-            assumed=states.count(State.ASSUMED),
-            bound=states.count(State.BOUND),
+            assumed=states.count(EntryState.ASSUMED),
+            bound=states.count(EntryState.BOUND),
             conflicts=len(self._conflicts),
             generation=self._generation,
             drifted=self._drifted,
@@ -479,14 +479,14 @@ class Ledger:
 
     def audit(self) -> list[CardUUID]:
         """Cards whose running totals differ from the sum of the entries: always empty unless there is a bug."""
-        sums: dict[CardUUID, Held] = {}
+        sums: dict[CardUUID, HeldOnDevice] = {}
         for entry in self._entries.values():
             for charge in entry.charges:
-                sums.setdefault(charge.card, Held()).add(charge, 1)
+                sums.setdefault(charge.card, HeldOnDevice()).add(charge, 1)
         for charge in self._withheld.values():
-            sums.setdefault(charge.card, Held()).add(charge, 1)
+            sums.setdefault(charge.card, HeldOnDevice()).add(charge, 1)
         cards = sums.keys() | self._held.keys() | self._places.keys()
-        return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, Held()))]
+        return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, HeldOnDevice()))]
 
     # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
 
@@ -510,7 +510,7 @@ class Ledger:
         held = {other for other in order if self._leave(other) is not None}
         for other in order:
             claim = claims[other]
-            if self._enter(other, claim.placement, State.BOUND, claim.owner, claim.rank) is None:
+            if self._enter(other, claim.placement, EntryState.BOUND, claim.owner, claim.rank) is None:
                 self._settled(other)
             else:
                 self._refused(other, _Conflict(claim.placement, claim.owner, claim.rank))
@@ -523,7 +523,7 @@ class Ledger:
     def _claim(self, uid: PodUID) -> Entry | _Conflict | None:
         """What the pod claims where cards were promised twice; nothing as long as a write about it is under way."""
         entry = self._entries.get(uid)
-        settled = entry is not None and entry.state is State.BOUND and not entry.moving
+        settled = entry is not None and entry.state is EntryState.BOUND and not entry.moving
         return self._conflicts.get(uid) or (entry if settled else None)
 
     def _refused(self, uid: PodUID, conflict: _Conflict) -> None:
@@ -551,7 +551,7 @@ class Ledger:
                 del self._sharing[card]
 
     def _enter(
-        self, uid: PodUID, placement: Placement, state: State, owner: Owner, rank: Rank = LAST
+        self, uid: PodUID, placement: Placement, state: EntryState, owner: QuotaOwner, rank: Rank = LAST
     ) -> Refusal | None:
         cost = charges(placement)
         refusal = self._check(cost)
@@ -574,7 +574,7 @@ class Ledger:
     def _charge(self, entry: Entry, sign: int) -> None:
         self.usage.charge(entry.owner, entry.placement, entry.charges, sign)
         for charge in entry.charges:
-            held = self._held.setdefault(charge.card, Held())
+            held = self._held.setdefault(charge.card, HeldOnDevice())
             held.add(charge, sign)
             if held.pods == 0:
                 del self._held[charge.card]
@@ -585,7 +585,7 @@ class Ledger:
             found = self._reported(charge.card)
             if found is None:
                 continue  # reported later, or never: then the agent refuses the container
-            refusal = check(found[1], self._held.get(charge.card, Held()), charge, slots=self._slots)
+            refusal = check(found[1], self._held.get(charge.card, HeldOnDevice()), charge, slots=self._slots)
             if refusal is not None:
                 return refusal
         return None
@@ -603,7 +603,7 @@ class Ledger:
             place = self._places.get(charge.card)
             if place is None or place.card.type != GPU:
                 continue
-            rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, Held())
+            rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, HeldOnDevice())
             if not rule.has_place(held.slices, charge.slices):
                 return Refusal(Code.NO_ROOM, f"card {place.card.index} is cut in {rule.max_slices} already")
             for part in (s for c in placement.containers for s in c.slices if s.card == charge.card):
@@ -622,7 +622,7 @@ class Ledger:
         if place is None:
             return
         self._stamps[place.node] = self._generation
-        held = self._held.get(uuid, Held())
+        held = self._held.get(uuid, HeldOnDevice())
         place.arrays.write(
             place.slot,
             place.column,
@@ -642,12 +642,12 @@ class Ledger:
         else:
             self._stamps[node] = self._generation
 
-    def _free_cores(self, place: _Place, held: Held) -> int:
+    def _free_cores(self, place: _Place, held: HeldOnDevice) -> int:
         """For the arrays: a card that takes no more slices has nothing left, as one whose cores are all promised."""
         closed = not self._rule(place).has_place(held.slices, 1)
         return min(100 - held.cores, 0) if closed else 100 - held.cores
 
-    def _rule(self, place: _Place) -> Rule:
+    def _rule(self, place: _Place) -> SharingRule:
         return self._rules(place.node, place.card.model) if self.ruled and place.card.type == GPU else FREE
 
     def _cards_of(self, arrays: CardArrays, node: str) -> list[_Place]:
@@ -655,13 +655,13 @@ class Ledger:
         return [] if column < 0 else [self._places[uuid] for uuid in arrays.in_column(column)]
 
     def _states(
-        self, arrays: CardArrays, node: str, imagined: Mapping[CardUUID, Held] = MappingProxyType({})
+        self, arrays: CardArrays, node: str, imagined: Mapping[CardUUID, HeldOnDevice] = MappingProxyType({})
     ) -> tuple[CardState, ...]:
         cards = (self._card_state(place, imagined.get(place.card.uuid)) for place in self._cards_of(arrays, node))
         return tuple(sorted(cards, key=lambda c: (c.index, c.uuid)))
 
-    def _card_state(self, place: _Place, held: Held | None = None) -> CardState:
-        held = held or self._held.get(place.card.uuid, Held())
+    def _card_state(self, place: _Place, held: HeldOnDevice | None = None) -> CardState:
+        held = held or self._held.get(place.card.uuid, HeldOnDevice())
         return CardState(
             uuid=place.card.uuid,
             index=place.card.index,
@@ -679,8 +679,8 @@ class Ledger:
             properties=place.card.properties,
         )
 
-    def _consistent(self, uuid: CardUUID, wanted: Held) -> bool:
-        if self._held.get(uuid, Held()) != wanted:
+    def _consistent(self, uuid: CardUUID, wanted: HeldOnDevice) -> bool:
+        if self._held.get(uuid, HeldOnDevice()) != wanted:
             return False
         place = self._places.get(uuid)
         return place is None or place.arrays.agrees(

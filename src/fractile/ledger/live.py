@@ -15,7 +15,7 @@ import numpy as np
 from fractile.ledger import node_totals as nt
 from fractile.ledger.arrays import CardArrays
 from fractile.ledger.node_totals import NodeTotals
-from fractile.policy.score.view import KINDS, WHOLE_GPU, Flags, Ints, View
+from fractile.policy.nodes.view import KINDS, WHOLE_GPU, Flags, Ints, View
 
 _NO_CARD = -1
 _OF_A_PERCENT = WHOLE_GPU // 100

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from fractile.ledger.arrays import Bools, CardArrays
-from fractile.policy.where import Where
-from fractile.wire.manifests import Taint
+from fractile.policy.nodes.where import Where
+from fractile.wire.kubernetes.manifests import Taint
 
 _ALIKE = 64  # kinds of pods whose answer is kept
 

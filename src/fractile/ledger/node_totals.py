@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fractile.model.pod_demand import PodDemand
 from fractile.model.units import NodeName, PodUID
-from fractile.model.wish import Wish
-from fractile.policy.score.view import KINDS, Ints
-from fractile.wire.pod_totals import Capacity
+from fractile.policy.nodes.view import KINDS, Ints
+from fractile.wire.kubernetes.pod_totals import NodeCapacity
 
 _FEW = 64  # changes that are followed one by one
 _ROWS = 64
@@ -31,8 +31,8 @@ class NodeTotals:
         self._table: Ints = np.zeros((_ROWS, WIDTH), np.int64)  # row 0 stays empty: nodes that nobody knows
         self._row: dict[str, int] = {}
         self._unused = list(range(_ROWS - 1, 0, -1))
-        self._pods: dict[PodUID, tuple[str, Wish]] = {}
-        self._alike: dict[Wish, Wish] = {}  # the thousands of equal pods share one
+        self._pods: dict[PodUID, tuple[str, PodDemand]] = {}
+        self._alike: dict[PodDemand, PodDemand] = {}  # the thousands of equal pods share one
         self._written: list[str] = []
         self._forgotten = 0
 
@@ -47,7 +47,7 @@ class NodeTotals:
             return None
         return list(dict.fromkeys(self._written[changes - self._forgotten :]))
 
-    def put_node(self, name: NodeName, capacity: Capacity) -> None:
+    def put_node(self, name: NodeName, capacity: NodeCapacity) -> None:
         """A node, with what it can give."""
         given = [capacity.cpu, capacity.memory, capacity.pods]
         row = self._at(name)
@@ -58,10 +58,10 @@ class NodeTotals:
     def drop_node(self, name: NodeName) -> None:
         """The node is gone; its pods count on until they are gone too."""
         if name in self._row:
-            self.put_node(name, Capacity(0, 0, 0))
+            self.put_node(name, NodeCapacity(0, 0, 0))
             self._give_back(name)
 
-    def put_pod(self, uid: PodUID, node: NodeName, wish: Wish) -> None:
+    def put_pod(self, uid: PodUID, node: NodeName, wish: PodDemand) -> None:
         """A pod is on a node; twice changes nothing."""
         known = self._pods.get(uid)
         if known is not None and known[0] == node and known[1] == wish:
@@ -88,7 +88,7 @@ class NodeTotals:
         """How many pods count."""
         return len(self._pods)
 
-    def _add(self, node: str, wish: Wish, sign: int) -> None:
+    def _add(self, node: str, wish: PodDemand, sign: int) -> None:
         row = self._at(node)  # first: it may make another table
         sums = self._table[row]
         sums[CPU_USED] += sign * wish.cpu
@@ -122,6 +122,6 @@ class NodeTotals:
             self._forgotten += _FEW
 
 
-def kind_of(wish: Wish) -> int:
+def kind_of(wish: PodDemand) -> int:
     """Column of ``View.kinds``; so many parts of cards count as one."""
     return min(wish.whole, KINDS - 1)

@@ -28,7 +28,7 @@ def _digits(time: str) -> int:
     return int(found) if len(found) == 14 and found.isascii() and found.isdigit() else _TIME - 1
 
 
-class Claim(Protocol):
+class CardClaim(Protocol):
     """What is known of a pod that holds cards, or should."""
 
     @property
@@ -40,7 +40,7 @@ class Claim(Protocol):
 
 def contested(
     first: PodUID,
-    claim: Callable[[PodUID], Claim | None],
+    claim: Callable[[PodUID], CardClaim | None],
     sharing: Callable[[CardUUID], Iterable[PodUID]],
     *,
     earlier: bool = False,
@@ -53,7 +53,7 @@ def contested(
     if begin is None:
         return []
     start = begin.rank, first
-    found: dict[PodUID, Claim] = {first: begin}
+    found: dict[PodUID, CardClaim] = {first: begin}
     reached = set(_cards(begin.placement))
     waiting = list(reached)
     while waiting:

@@ -13,12 +13,12 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from fractile.ledger.arrays import Bools, CardArrays, Ints, Layer
-from fractile.ledger.layers import Kept
+from fractile.ledger.arrays import Bools, CardArrays, CardLayer, Ints
+from fractile.ledger.layers import KeptLayer
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Role, Selector
 from fractile.model.units import WHOLE, MiB
-from fractile.policy.parts import Part, Peak, card_numbers, parts_of, peak
-from fractile.wire.placement import MAX_SLICES
+from fractile.policy.cards.parts import Peak, SharedCard, card_numbers, parts_of, peak
+from fractile.wire.fractile.placement import MAX_SLICES
 
 _MAX = 2**41  # MiB; larger than any card. Hostile amounts are cut, so that sums and products stay inside int64
 _MAX_CARDS = 2**13  # more than a node can report
@@ -84,7 +84,9 @@ def _need_of(containers: tuple[ContainerRequest, ...]) -> Need:
 _alike = lru_cache(maxsize=_ALIKE)(_need_of)
 
 
-def _special_cards(shared: Sequence[Part], peaks: Sequence[Peak], whole: Sequence[Part]) -> tuple[Cards, ...]:
+def _special_cards(
+    shared: Sequence[SharedCard], peaks: Sequence[Peak], whole: Sequence[SharedCard]
+) -> tuple[Cards, ...]:
     found = (*map(_cards, shared, peaks), *_whole(whole))
     return found if len(found) == 1 else tuple(dict.fromkeys(found))
 
@@ -100,7 +102,7 @@ def _sums(containers: Sequence[ContainerRequest]) -> tuple[int, int]:
     return most_memory, most_percent
 
 
-def _exact(shared: Sequence[Part], whole: Sequence[Part]) -> bool:
+def _exact(shared: Sequence[SharedCard], whole: Sequence[SharedCard]) -> bool:
     """Whether the cards of the pod can be judged one by one."""
     parts = [*shared, *whole]
     if len(parts) == 1 and len(parts[0].containers) == 1:
@@ -113,7 +115,7 @@ def _exact(shared: Sequence[Part], whole: Sequence[Part]) -> bool:
     return len(containers) == 1 or (len(shared) == 1 and not any(c.request.memory_percent for c in containers))
 
 
-def _special(parts: Sequence[Part]) -> bool:
+def _special(parts: Sequence[SharedCard]) -> bool:
     """Whether the digest of a node cannot judge the parts."""
     if any(p.containers == q.containers for p, q in pairwise(p for p in parts if not p.whole)):
         return True
@@ -127,7 +129,7 @@ def _special(parts: Sequence[Part]) -> bool:
     )
 
 
-def _cards(part: Part, need: Peak) -> Cards:
+def _cards(part: SharedCard, need: Peak) -> Cards:
     first = part.containers[0].request
     percent = max(c.request.memory_percent for c in part.containers)
     return Cards(
@@ -142,7 +144,7 @@ def _cards(part: Part, need: Peak) -> Cards:
     )
 
 
-def _whole(parts: Sequence[Part]) -> Iterator[Cards]:
+def _whole(parts: Sequence[SharedCard]) -> Iterator[Cards]:
     """The unused cards for all whole parts with the same selector together."""
     counts = Counter(p.containers[0].request.selector for p in parts)
     return (Cards(count=count, whole=True, selector=selector) for selector, count in counts.items())
@@ -183,7 +185,7 @@ def _least(cards: Cards) -> int:
 def _digest(cards: Cards) -> Ints | None:
     """The numbers by node that decide it, where the cards are a layer that is kept."""
     members = cards.selector.members
-    if not isinstance(members, Kept) or cards.selector is not members.selector:
+    if not isinstance(members, KeptLayer) or cards.selector is not members.selector:
         return None
     if cards.whole:
         return members.unused
@@ -225,13 +227,13 @@ def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
     width = arrays.width
     if selector == ANY:
         return np.True_
-    if isinstance(selector.members, Kept) and selector is selector.members.selector:
+    if isinstance(selector.members, KeptLayer) and selector is selector.members.selector:
         return selector.members.mask[:, :width]
     admitted: Bools = np.ones((len(arrays.memory), width), np.bool_)
     if selector.models or selector.not_models:
         of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))
         admitted = of_model[arrays.model[:, :width]] if arrays.models else ~admitted
-    if isinstance(selector.members, Layer):
+    if isinstance(selector.members, CardLayer):
         admitted &= selector.members.mask[:, :width]
     elif selector.members is not None:
         for uuid, cell in arrays.cells.items():

@@ -13,12 +13,12 @@ import msgspec
 
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement
-from fractile.model.quota import NOWHERE, UNLIMITED, Owner, Place, Quota
+from fractile.model.quota import NOWHERE, UNLIMITED, NodePlace, Quota, QuotaOwner
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.policy import quota as rules
-from fractile.policy.quota import Allowance, Kind, Model, Named
+from fractile.policy.quota import Allowance, CardKind, Model, ModelMatches
 
 K = TypeVar("K")
 
@@ -48,16 +48,16 @@ class _Hold(msgspec.Struct, frozen=True, gc=False):
     charge: Charge
 
 
-class Usage:
+class LedgerUsage:
     """Written by the ledger only."""
 
     def __init__(self) -> None:
         self._quota = UNLIMITED
-        self._named: dict[str, Named] = {}  # by namespace
-        self._places: dict[NodeName, Place] = {}
+        self._named: dict[str, ModelMatches] = {}  # by namespace
+        self._places: dict[NodeName, NodePlace] = {}
         self._cards: dict[CardUUID, _Where] = {}
         self._on: dict[NodeName, set[CardUUID]] = {}
-        self._kinds: Counter[Kind] = Counter()
+        self._kinds: Counter[CardKind] = Counter()
         self._holds: dict[CardUUID, list[_Hold]] = {}
         self._sums: dict[Key, int] = {}
         self._models: dict[str, dict[Model, int]] = {}  # by namespace
@@ -79,7 +79,7 @@ class Usage:
             held = {model: held.get(model, 0) + besides.get(model, 0) for model in held.keys() | besides.keys()}
         return rules.allowance(self._quota, request, self._kinds, held, self._named_by(request.namespace))
 
-    def refuses(self, owner: Owner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
+    def refuses(self, owner: QuotaOwner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
         """The refusal when a hold would pass the quota. ``before``: what the owner gives back for it, and is not
         counted any more; as much of a model as before is never refused."""
         if self._quota.limits_nobody:
@@ -92,10 +92,10 @@ class Usage:
         """Percent of a card by model."""
         return self._models.get(namespace, {})
 
-    def place(self, node: str) -> Place:
+    def place(self, node: str) -> NodePlace:
         return self._places.get(NodeName(node), NOWHERE)
 
-    def kinds(self) -> Iterable[Kind]:
+    def kinds(self) -> Iterable[CardKind]:
         """Of the cards that are there."""
         return self._kinds.keys()
 
@@ -103,10 +103,10 @@ class Usage:
         """Everything that is held, in no order; nothing may change while it is walked."""
         return iter(self._sums.items())
 
-    def _named_by(self, namespace: str) -> Named | None:
+    def _named_by(self, namespace: str) -> ModelMatches | None:
         named = self._named.get(namespace)
         if named is None and namespace in self._quota.namespaces:
-            named = self._named[namespace] = Named(self._quota.namespaces[namespace].limits or ())
+            named = self._named[namespace] = ModelMatches(self._quota.namespaces[namespace].limits or ())
         return named
 
     # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +116,7 @@ class Usage:
         self._quota = quota
         self._named.clear()
 
-    def put_place(self, node: NodeName, place: Place) -> None:
+    def put_place(self, node: NodeName, place: NodePlace) -> None:
         """The node's labels say something else."""
         if self.place(node) == place:
             return
@@ -142,7 +142,7 @@ class Usage:
             self._put(uuid, msgspec.structs.replace(where, there=False))
             self._forget(uuid)
 
-    def charge(self, owner: Owner, placement: Placement, cost: Iterable[Charge], sign: int) -> None:
+    def charge(self, owner: QuotaOwner, placement: Placement, cost: Iterable[Charge], sign: int) -> None:
         """A hold begins (1) or ends (-1)."""
         for charge in cost:
             if charge.shares:
@@ -189,7 +189,7 @@ class Usage:
     def _count_card(self, uuid: CardUUID, sign: int) -> None:
         where = self._cards[uuid]
         if where.there and where.memory > 0:
-            kind = Kind(self.place(where.node).model, where.model, where.memory)
+            kind = CardKind(self.place(where.node).model, where.model, where.memory)
             self._kinds[kind] += sign
             if not self._kinds[kind]:
                 del self._kinds[kind]
@@ -219,7 +219,7 @@ class Usage:
         return found
 
 
-def class_on(owner: Owner, placement: Placement, card: CardUUID) -> str:
+def class_on(owner: QuotaOwner, placement: Placement, card: CardUUID) -> str:
     """The class by which the pod holds the card; of several, that of the container with the largest part."""
     if not owner.classes:
         return ""

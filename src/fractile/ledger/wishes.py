@@ -4,53 +4,53 @@ from functools import lru_cache
 
 import numpy as np
 
-from fractile.ledger.arrays import CardArrays, Layer
-from fractile.ledger.layers import Kept
+from fractile.ledger.arrays import CardArrays, CardLayer
+from fractile.ledger.layers import KeptLayer
+from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Selector
 from fractile.model.units import MiB
-from fractile.model.wish import CardPart, Wish
-from fractile.policy.parts import Part, card_numbers, parts_of, peak
-from fractile.wire.placement import MAX_SLICES
-from fractile.wire.pod_totals import Totals
+from fractile.policy.cards.parts import SharedCard, card_numbers, parts_of, peak
+from fractile.wire.fractile.placement import MAX_SLICES
+from fractile.wire.kubernetes.pod_totals import PodTotals
 
 _FEW = 8  # containers, or parts, that are kept one by one
 _MOST = 2**40  # MiB; hostile amounts are cut so that sums stay inside 64 bits
 
 
-def wish_of(request: PodRequest | None, totals: Totals, arrays: CardArrays) -> Wish:
+def wish_of(request: PodRequest | None, totals: PodTotals, arrays: CardArrays) -> PodDemand:
     """``request`` is resolved, or asks by no class; None: no device. Devices that are no GPUs do not count."""
     containers = request.gpus if request is not None else ()
     if not containers or any(c.request.count > MAX_SLICES for c in containers):
-        return Wish(totals.cpu, totals.memory)
+        return PodDemand(totals.cpu, totals.memory)
     plain = all(c.request.selector == ANY for c in containers)
     whole, parts = _alike(containers) if plain and len(containers) <= _FEW else _cards(containers)
     models = () if plain else models_of(containers, arrays)
     kept = parts if len(parts) <= _FEW else _largest(parts)
-    return Wish(totals.cpu, totals.memory, whole, kept, models, more=len(parts) - len(kept))
+    return PodDemand(totals.cpu, totals.memory, whole, kept, models, more=len(parts) - len(kept))
 
 
-def _cards(containers: tuple[ContainerRequest, ...]) -> tuple[int, tuple[CardPart, ...]]:
+def _cards(containers: tuple[ContainerRequest, ...]) -> tuple[int, tuple[PartOfCard, ...]]:
     """How many whole cards, and which parts."""
     parts = parts_of(containers, card_numbers(containers))
     return sum(p.whole for p in parts), tuple(_part(p) for p in parts if not p.whole)
 
 
-def _largest(parts: tuple[CardPart, ...]) -> tuple[CardPart, ...]:
+def _largest(parts: tuple[PartOfCard, ...]) -> tuple[PartOfCard, ...]:
     """One that is as large as any by its MiB, and one by its percent, if there are such: on cards of whatever size the
     larger of the two takes what the largest of the parts does."""
     by_size, by_percent = ([p for p in parts if bool(p.memory_percent) is said] for said in (False, True))
     cores = max(p.cores for p in parts)
-    sized = (CardPart(max(p.memory for p in by_size), cores=cores),) if by_size else ()
-    return (*sized, CardPart(0, max(p.memory_percent for p in by_percent), cores)) if by_percent else sized
+    sized = (PartOfCard(max(p.memory for p in by_size), cores=cores),) if by_size else ()
+    return (*sized, PartOfCard(0, max(p.memory_percent for p in by_percent), cores)) if by_percent else sized
 
 
 _alike = lru_cache(maxsize=256)(_cards)  # the same for each of the thousands of pods of a workload
 
 
-def _part(part: Part) -> CardPart:
+def _part(part: SharedCard) -> PartOfCard:
     percent = max(c.request.memory_percent for c in part.containers)
     need = peak(part.containers, MiB(0))
-    return CardPart(min(need.memory, _MOST), min(percent, 100), min(need.cores, 100))
+    return PartOfCard(min(need.memory, _MOST), min(percent, 100), min(need.cores, 100))
 
 
 def models_of(containers: tuple[ContainerRequest, ...], arrays: CardArrays) -> tuple[str, ...]:
@@ -65,9 +65,9 @@ def models_of(containers: tuple[ContainerRequest, ...], arrays: CardArrays) -> t
 def _admits(selector: Selector, model: str, arrays: CardArrays) -> bool:
     if not selector.admits_model(model):
         return False
-    if isinstance(selector.members, Kept):  # which knows them: a pass over all cards is a third of a filter
+    if isinstance(selector.members, KeptLayer):  # which knows them: a pass over all cards is a third of a filter
         return model in selector.members.models
-    if not isinstance(selector.members, Layer):
+    if not isinstance(selector.members, CardLayer):
         return True
     mask = selector.members.mask
     return bool(np.any(arrays.model[mask] == arrays.models.index(model)))

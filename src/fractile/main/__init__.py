@@ -1,1 +1,1 @@
-"""One wiring file per program: each builds its objects, connects them and nothing else."""
+"""One wiring file per program: each builds its objects, connects them and nothing else. ``term`` is a part of one."""

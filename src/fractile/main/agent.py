@@ -16,45 +16,45 @@ from typing import Literal
 
 import click
 
-from fractile.agent.allocate import Allocator
-from fractile.agent.alone import LOCK, alone
-from fractile.agent.arbiter import ArbiterKeeper
-from fractile.agent.arrivals import arriving
-from fractile.agent.assigned import Assigned
-from fractile.agent.availability import Availability
-from fractile.agent.beliefs import Beliefs, Known
-from fractile.agent.books import Kubelet
-from fractile.agent.bounds import Bounds
-from fractile.agent.catalog import Catalog, Stock
-from fractile.agent.culprits import Culprits, pod_of
-from fractile.agent.departed import Departed
-from fractile.agent.enforce import Enforcer
-from fractile.agent.grant import Granter
-from fractile.agent.ground import Ground
-from fractile.agent.health import INTERVAL, Health
-from fractile.agent.health_events import HealthEvents
-from fractile.agent.http import Address, HttpServer
-from fractile.agent.inventory import Inventory
-from fractile.agent.isolation import FRESH, Isolation
-from fractile.agent.journal import Journal
-from fractile.agent.ledger_lost import LedgerLost
-from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
-from fractile.agent.library_content import LibraryContent
-from fractile.agent.plugin import Plugin
-from fractile.agent.pods import NodePods, room
-from fractile.agent.precedence import Precedence
-from fractile.agent.prestart import PreStart
-from fractile.agent.publish_file import DeviceFile
-from fractile.agent.publish_holders import NodeHolders
-from fractile.agent.register import Registrar
-from fractile.agent.restore import Restorer
-from fractile.agent.rivals import Rivals
-from fractile.agent.runtime import RuntimeCheck
-from fractile.agent.runtime_class import RuntimeClasses
-from fractile.agent.slices import Slices
-from fractile.agent.steer import Steer
-from fractile.agent.sweep import Sweeper
-from fractile.agent.virtual_manager import VirtualManager
+from fractile.agent.audit.departed import DepartedPods
+from fractile.agent.debug_state import AgentDebugState, AgentParts
+from fractile.agent.deviceplugin.allocate import Allocator
+from fractile.agent.deviceplugin.assigned import Assigned
+from fractile.agent.deviceplugin.plugin import Plugin
+from fractile.agent.deviceplugin.plugin_conflict import PluginConflicts
+from fractile.agent.deviceplugin.precedence import Precedence
+from fractile.agent.deviceplugin.preferred_allocation import PreferredAllocation
+from fractile.agent.deviceplugin.prestart import PreStart
+from fractile.agent.deviceplugin.register import Registrar
+from fractile.agent.deviceplugin.runtime_class import RuntimeClasses
+from fractile.agent.devices.availability import Availability
+from fractile.agent.devices.health import INTERVAL, HealthMonitor
+from fractile.agent.devices.health_events import HealthEvents
+from fractile.agent.devices.inventory import Inventory
+from fractile.agent.devices.publish_file import DeviceFile
+from fractile.agent.devices.publish_holders import NodeHolders
+from fractile.agent.devices.xid_attribution import XidAttribution, pod_of
+from fractile.agent.gpumanager.virtual_manager import VirtualManager
+from fractile.agent.kubelet.arrivals import arriving
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.limits.arbiter import ArbiterKeeper
+from fractile.agent.limits.bounds import DirectoryBounds
+from fractile.agent.limits.enforce import Enforcer
+from fractile.agent.limits.garbage_collection import GarbageCollector
+from fractile.agent.limits.isolation import FRESH, Isolation
+from fractile.agent.limits.journal import Journal
+from fractile.agent.limits.ledger_lost import LedgerLost
+from fractile.agent.limits.library import LibrarySweeper, LibraryVersion, default_source, hold, install
+from fractile.agent.limits.library_content import LibraryContent
+from fractile.agent.limits.limits_writer import LimitsWriter
+from fractile.agent.limits.restore import Restorer
+from fractile.agent.limits.slices import Slices
+from fractile.agent.node.catalog import Catalog, CurrentCatalog
+from fractile.agent.node.ground import Ground
+from fractile.agent.node.instance_lock import LOCK, alone
+from fractile.agent.node.pods import NodePods, room
+from fractile.agent.node.runtime import RuntimeCheck
+from fractile.agent.usage.http import Address, HttpServer
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
 from fractile.errors import SetupError
@@ -74,18 +74,18 @@ from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.meter import NvmlMeter
 from fractile.nvml.simulated import SimulatedDriver
-from fractile.policy.health import Rules
+from fractile.policy.health import HealthRules
 from fractile.policy.outside import Policy
 from fractile.region import bounded
-from fractile.wire import debug_state
-from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
+from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME as CHECKPOINT
+from fractile.wire.output import debug_state
 
 SharedFiles = Literal["auto", "memory", "disk"]
 
 _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
 _KUBELET = Path("/var/lib/kubelet")
-HEALTH_RULES = Rules()
+HEALTH_RULES = HealthRules()
 _NO_PAGES = UsageOptions()
 _DESCRIPTORS = 65_536
 _THREADS = 4  # for files; Python's own number is 32 on a large node, and each keeps some memory
@@ -282,10 +282,10 @@ async def run(
     pod_resources: Path,
     state: Path,
     shared_files: SharedFiles = "disk",
-    installed: Version | None = None,
+    installed: LibraryVersion | None = None,
     slots: int = SLOTS,
     dialects: frozenset[str] = table.NAMES,
-    rules: Rules = HEALTH_RULES,
+    rules: HealthRules = HEALTH_RULES,
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
     virtual_manager: bool = True,
@@ -303,21 +303,21 @@ async def run(
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
         journal = Journal(state / "slices", new_token=_new_token, in_memory=_in_memory(shared_files, state))
-        stock = Stock(catalog)
+        stock = CurrentCatalog(catalog)
         content = LibraryContent()
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
-        steer = Steer(kubelet, pods, room=lambda: room(stock.catalog.all, pods))
+        steer = PreferredAllocation(kubelet, pods, room=lambda: room(stock.catalog.all, pods))
         assigned = Assigned(pods)
         isolation = Isolation(client, node=node, fresh=label_refresh)
         events = EventRecorder(client, "fractile-agent")
-        departed = Departed(Slices(journal), pods, events)
+        departed = DepartedPods(Slices(journal), pods, events)
         enforcer = Enforcer(journal, pods, isolation, events)
         vcuda = VirtualManager(journal, pods, stock, state=state) if virtual_manager else None
         prestart = PreStart(
             kubelet,
             pods,
-            Granter(journal, stock),
+            LimitsWriter(journal, stock),
             assigned,
             stock,
             library_content=content,
@@ -344,10 +344,10 @@ async def run(
             if host is not None
             else None
         )
-        culprits = Culprits(pod_of(pods, journal))
+        culprits = XidAttribution(pod_of(pods, journal))
         if kernel_log is not None:
             culprits.open(kernel_log)
-        health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
+        health = HealthMonitor(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
         held = NodeHolders(pods, lambda: departed.present)
         offered = (
             DeviceFile(devices, stock, node=node, others=health.verdict, holders=held) if devices is not None else None
@@ -366,8 +366,10 @@ async def run(
             arriving=partial(arriving, kubelet, pods),
         )
         watch = pods.follow()
-        beliefs = Beliefs(
-            Known(stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""),
+        beliefs = AgentDebugState(
+            AgentParts(
+                stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""
+            ),
             state,
         )
         ground = Ground(
@@ -397,15 +399,15 @@ async def run(
                         strange=availability.forget,
                     ).run(),
                     _restore(assigned, pods, journal),
-                    Sweeper(kubelet, pods, journal, in_use=departed.tokens).run(),
+                    GarbageCollector(kubelet, pods, journal, in_use=departed.tokens).run(),
                     departed.run(),
                     Restorer(
                         kubelet, pods, journal, stock, events, isolation=isolation, restored=enforcer.granted
                     ).run(),
                     LedgerLost(journal, pods, events).run(),
                     enforcer.run(),
-                    Bounds(journal, pods, events).run(),
-                    Rivals(client, stock, events, node=node, plugins=plugins).run(),
+                    DirectoryBounds(journal, pods, events).run(),
+                    PluginConflicts(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
                     *([runtime.run()] if runtime is not None else []),
                     *_native(installed, kubelet, state),
@@ -437,7 +439,7 @@ async def run(
         return begin_again
 
 
-def _library(source: Path | None, state: Path, simulated: Path | None) -> Version | None:
+def _library(source: Path | None, state: Path, simulated: Path | None) -> LibraryVersion | None:
     """The library as it is mounted into containers; None, with a line that says so, when there is none."""
     source = source or default_source()
     if source is None:
@@ -469,7 +471,7 @@ def _in_memory(wanted: SharedFiles, state: Path) -> bool:
     return False
 
 
-def _native(installed: Version | None, kubelet: Kubelet, state: Path) -> list[Coroutine[None, None, None]]:
+def _native(installed: LibraryVersion | None, kubelet: Kubelet, state: Path) -> list[Coroutine[None, None, None]]:
     """The loops that only a node with the library needs."""
     if installed is None:
         return []

@@ -7,13 +7,13 @@ from typing import TypeVar
 import click
 import msgspec
 
-from fractile.policy.health import Rules
+from fractile.policy.health import HealthRules
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _MINUTE = 60.0
 _MINUTES = click.FloatRange(min=0.0, max=7 * 24 * 60.0)
-_DEFAULT = Rules()
+_DEFAULT = HealthRules()
 
 
 class _Xids(click.ParamType[frozenset[int]]):
@@ -102,7 +102,7 @@ def health_rules(
     passing_minutes: float,
     reset_minutes: float,
     cooling_minutes: float,
-) -> Rules:
+) -> HealthRules:
     return msgspec.structs.replace(
         _DEFAULT,
         ignored_xids=ignore_xids,

@@ -11,34 +11,34 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from fractile.agent.audit import GRACE, Audit
-from fractile.agent.beyond import BeyondWriter
-from fractile.agent.books import Kubelet
-from fractile.agent.catalog import Stock
-from fractile.agent.cgroup import Place, places
-from fractile.agent.departed import Departed
-from fractile.agent.ending import Ender
-from fractile.agent.http import Address, Handler, HttpServer
-from fractile.agent.journal import Journal
-from fractile.agent.leases import Leases
-from fractile.agent.look import Eye
-from fractile.agent.owners import Owners
-from fractile.agent.pages import Pages
-from fractile.agent.pods import NodePods
-from fractile.agent.procfs import ProcFs
-from fractile.agent.runtime import RuntimeCheck
-from fractile.agent.sight import Sight
-from fractile.agent.slices import Slices
-from fractile.agent.spared import Spared
-from fractile.agent.turns import Turns
-from fractile.agent.usage import Usage
+from fractile.agent.audit.audit import GRACE, OutsideAudit
+from fractile.agent.audit.departed import DepartedPods
+from fractile.agent.audit.ending import Ender
+from fractile.agent.audit.sight import Sight
+from fractile.agent.audit.spared import Spared
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.limits.beyond import BeyondWriter
+from fractile.agent.limits.journal import Journal
+from fractile.agent.limits.leases import Leases
+from fractile.agent.limits.slices import Slices
+from fractile.agent.node.catalog import CurrentCatalog
+from fractile.agent.node.cgroup import CgroupPlace, places
+from fractile.agent.node.owners import Owners
+from fractile.agent.node.pods import NodePods
+from fractile.agent.node.procfs import ProcFs
+from fractile.agent.node.runtime import RuntimeCheck
+from fractile.agent.usage.arbiter_client import ArbiterClient
+from fractile.agent.usage.http import Address, Handler, HttpServer
+from fractile.agent.usage.look import Eye
+from fractile.agent.usage.loop import UsageLoop
+from fractile.agent.usage.pages import Pages
 from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
-from fractile.main.pair import Pair
 from fractile.nvml.meter import Meter
 from fractile.policy.outside import Policy
-from fractile.wire.node_usage import DEFAULT_PORT
+from fractile.serving.certificate_files import Pair
+from fractile.wire.output.node_usage import DEFAULT_PORT
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def usage_loops(
     client: KubeClient,
     events: EventRecorder,
     *,
-    stock: Stock,
+    stock: CurrentCatalog,
     pods: NodePods,
     journal: Journal,
     kubelet: Kubelet,
@@ -135,7 +135,7 @@ def usage_loops(
     options: UsageOptions,
     registrations: Callable[[], dict[str, int]] = dict,
     runtime: RuntimeCheck | None = None,
-    departed: Departed | None = None,
+    departed: DepartedPods | None = None,
     more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
@@ -145,15 +145,17 @@ def usage_loops(
     spared = Spared(client, stock.catalog.resources, kubelet.record)
     around = _around()
     owners = Owners(client, pods, around=frozenset(place.pod_uid for place in around if place.pod_uid))
-    audit = Audit(client, events, owners, spared, Ender(around=around), policy=options.policy, grace=options.grace)
+    audit = OutsideAudit(
+        client, events, owners, spared, Ender(around=around), policy=options.policy, grace=options.grace
+    )
     sight = Sight(state) if options.enforced else None
-    usage = Usage(
+    usage = UsageLoop(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced, sight=sight),
         stock=stock,
         pods=pods,
         audit=audit,
         beyond=BeyondWriter(journal),
-        turns=Turns(state / ARBITER_SOCKET),
+        turns=ArbiterClient(state / ARBITER_SOCKET),
         leases=Leases(pods, events),
         driven=departed.driven if departed is not None else None,
         departed=(lambda: departed.present) if departed is not None else tuple,
@@ -169,7 +171,7 @@ def usage_loops(
     return loops
 
 
-def _around(cgroup: Path = Path("/proc/self/cgroup")) -> tuple[Place, ...]:
+def _around(cgroup: Path = Path("/proc/self/cgroup")) -> tuple[CgroupPlace, ...]:
     """The pods and containers in which this process runs; more than one in a cluster within a cluster."""
     try:
         return places(cgroup.read_text("utf-8", "replace"))

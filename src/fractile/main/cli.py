@@ -44,10 +44,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "control-plane": ("fractile.main.control_plane", "Run the scheduler extender and the controllers."),
     "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
     "alive": ("fractile.main.alive", "Ask the agent of this node whether it lives, for kubelet's probe."),
-    "simulated-cards": ("fractile.main.simulated_cards", "Write the file of simulated cards of a node without GPUs."),
-    "service-proxy": ("fractile.main.service_proxy", "Play kube-proxy for the Services of a local cluster."),
-    "replica-proxy": ("fractile.main.replica_proxy", "Lead to the control plane that leads, of several on a machine."),
-    "hollow-node": ("fractile.main.hollow_node", "Run a node without kubelet for clusters without root."),
+    "simulated-cards": (
+        "fractile.lab.programs.simulated_cards",
+        "Write the file of simulated cards of a node without GPUs.",
+    ),
+    "service-proxy": ("fractile.lab.programs.service_proxy", "Play kube-proxy for the Services of a local cluster."),
+    "replica-proxy": (
+        "fractile.lab.programs.replica_proxy",
+        "Lead to the control plane that leads, of several on a machine.",
+    ),
+    "hollow-node": ("fractile.lab.programs.hollow_node", "Run a node without kubelet for clusters without root."),
 }
 
 

@@ -7,14 +7,13 @@ The HTTP server outlives terms; what it serves is switched. A term's writes pass
 the lease surely holds, asked right before each.
 """
 
-import functools
 import os
 import secrets
 import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import cast
 
 import click
 import msgspec
@@ -24,25 +23,24 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fractile.control.figures import figures
-from fractile.control.tally import Standing, Tally
-from fractile.control.waiting import WaitingPods
+from fractile.debug.figures import figures
 from fractile.errors import FractileError
 from fractile.extender.verbs import Verb
+from fractile.globalplacement.counts import DecisionTally, QueueDepths
 from fractile.kube.client import BIND_SECONDS, KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.kube.lease import DEFAULT, LeaderElector, Timing
+from fractile.kube.lease import DEFAULT, LeaderElector, LeaseTiming
 from fractile.kube.pacing import Clock
 from fractile.ledger.ledger import Ledger
+from fractile.main.grouped import grouped
 from fractile.metrics.control_plane import page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
-from fractile.wire import debug_state
-from fractile.wire import extender as wire
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes import extender as wire
+from fractile.wire.output import debug_state
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
 PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see ``_Pausing``
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 QUIET = BIND_SECONDS + 0.5  # after the lease has changed hands nothing is admitted for who led before
 
@@ -54,12 +52,12 @@ class LeaseOptions(msgspec.Struct, frozen=True):
 
     source: str = ""
     identity: str = ""
-    timing: Timing = DEFAULT
+    timing: LeaseTiming = DEFAULT
 
 
 def lease_options(source: str, seconds: int) -> LeaseOptions:
     """The options with an identity that no other start of this program has."""
-    timing = Timing(duration=seconds, deadline=seconds * 2 / 3, retry=seconds / 6)
+    timing = LeaseTiming(duration=seconds, deadline=seconds * 2 / 3, retry=seconds / 6)
     return LeaseOptions(source, f"{socket.gethostname()}_{secrets.token_hex(4)}", timing)
 
 
@@ -90,20 +88,14 @@ _OPTIONS = (
 )
 
 
-def options(command: Command) -> Command:
-    """Add the options; the command gets them as one argument, ``lease``."""
-
-    @functools.wraps(command)
-    def gathered(*arguments: Any, **given: Any) -> Any:
-        lease = lease_options(given.pop("lease"), given.pop("lease_seconds"))
-        return command(*arguments, lease=lease, **given)
-
-    for one in reversed(_OPTIONS):
-        gathered = one(gathered)
-    return cast("Command", gathered)
+def _lease(lease: str, lease_seconds: int) -> LeaseOptions:
+    return lease_options(lease, lease_seconds)
 
 
-class Term(msgspec.Struct, frozen=True):
+options = grouped("lease", _OPTIONS, _lease)
+
+
+class LeadTerm(msgspec.Struct, frozen=True):
     """One lead. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without a lease.
     ``reached`` is told the steps of a bind. ``quiet``: seconds after which no write of the leader before arrives any
     more. ``unsettled`` is told, when the work ends, whether a write of this lead still may."""
@@ -118,18 +110,18 @@ class Term(msgspec.Struct, frozen=True):
         return self.left() > 0
 
 
-ALWAYS = Term(lambda: float("inf"))
+ALWAYS = LeadTerm(lambda: float("inf"))
 
 
-class Stage:
+class ServedStage:
     """What the HTTP server serves now: the application of a term, or that of a replica that waits; and ``debug``, which
     outlives both. ``tally``: what a replica that waits has counted."""
 
     def __init__(
-        self, debug: ASGIApp | None = None, tally: Tally | None = None, *, insecure_open: bool = False
+        self, debug: ASGIApp | None = None, tally: DecisionTally | None = None, *, insecure_open: bool = False
     ) -> None:
         self._debug = debug
-        self._idle = _idle(tally or Tally(), insecure_open=insecure_open)
+        self._idle = _idle(tally or DecisionTally(), insecure_open=insecure_open)
         self._shown: ASGIApp | None = None
         self._verbs: dict[bytes, Verb] = {}
 
@@ -153,7 +145,7 @@ class Stage:
             await (self._shown or self._idle)(scope, receive, send)
 
 
-async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Term], Awaitable[None]]) -> None:
+async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[LeadTerm], Awaitable[None]]) -> None:
     """Wait for the lead, work, and again, until cancelled; the lease is given back then."""
     if not lease.source:
         await work(ALWAYS)
@@ -167,7 +159,7 @@ async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Ter
 
 async def one_after_another(
     elector: LeaderElector,
-    work: Callable[[Term], Awaitable[None]],
+    work: Callable[[LeadTerm], Awaitable[None]],
     *,
     left: Callable[[], float],
     reached: Callable[[str], None] = lambda step: None,
@@ -181,7 +173,7 @@ async def one_after_another(
             quiet = QUIET if elector.inherited else 0.0
             lead.inherit(quiet)
             try:
-                await work(Term(lead.left, elector.term, reached, quiet, lead.leave))
+                await work(LeadTerm(lead.left, elector.term, reached, quiet, lead.leave))
             finally:
                 lead.over = True
 
@@ -255,7 +247,7 @@ class _Pausing:
         return now
 
 
-def _idle(tally: Tally, *, insecure_open: bool, prefix: str = "/scheduler") -> Starlette:
+def _idle(tally: DecisionTally, *, insecure_open: bool, prefix: str = "/scheduler") -> Starlette:
     """Alive, not ready; kube-scheduler is told to come again, if it comes here at all."""
 
     async def verb(request: Request) -> Response:
@@ -274,7 +266,7 @@ def _idle(tally: Tally, *, insecure_open: bool, prefix: str = "/scheduler") -> S
     async def metrics(request: Request) -> Response:
         """Not ready, and nothing is known: sums over the replicas are those of the leader."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        counted = tally.figures(Standing())
+        counted = tally.figures(QueueDepths())
         made = page(
             figures(nothing, nobody, ready=False, quota_problem="", placement=counted, insecure_open=insecure_open)
         )

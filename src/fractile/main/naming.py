@@ -1,16 +1,11 @@
 """The options that say how many nodes the filter names (docs/scheduler-config.md)."""
 
-import functools
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import click
 
 from fractile.extender.filter import BEST
 from fractile.extender.naming import Naming
 from fractile.extender.score import MAX_SCORE
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from fractile.main.grouped import grouped
 
 
 def leads_of(texts: tuple[str, ...]) -> dict[str, int]:
@@ -50,14 +45,8 @@ _OPTIONS = (
 )
 
 
-def options(command: Command) -> Command:
-    """Add the options; the command gets them as one argument, ``naming``."""
+def _naming(name_nodes: int, leads: dict[str, int]) -> Naming:
+    return Naming(name_nodes, leads)
 
-    @functools.wraps(command)
-    def gathered(*arguments: Any, **given: Any) -> Any:
-        naming = Naming(given.pop("name_nodes"), given.pop("leads"))
-        return command(*arguments, naming=naming, **given)
 
-    for one in reversed(_OPTIONS):
-        gathered = one(gathered)
-    return cast("Command", gathered)
+options = grouped("naming", _OPTIONS, _naming)

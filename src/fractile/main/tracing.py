@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import click
 
 from fractile import __version__
-from fractile.control.steps import Step
+from fractile.debug.trace_steps import TraceStep
 from fractile.errors import SetupError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Tracing:
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("fractile", __version__)
 
-    def trace(self, step: Step) -> None:
+    def trace(self, step: TraceStep) -> None:
         """One span. On the event loop, so that no other pod's comes between."""
         from opentelemetry.trace import Status, StatusCode
 

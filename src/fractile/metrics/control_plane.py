@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fractile.metrics.exposition import Distribution, Family, Page
+from fractile.metrics.exposition import Distribution, Family, MetricsPage
 
 LIMIT = 20_000  # series; one for each limit and its use, and one for each class, model and pool of a namespace
 
@@ -61,7 +61,7 @@ class Limited(msgspec.Struct, frozen=True):
     used: int
 
 
-class Held(msgspec.Struct, frozen=True):
+class NamespaceHold(msgspec.Struct, frozen=True):
     """What a namespace holds, in percent of a card."""
 
     namespace: str
@@ -106,12 +106,12 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int | None = None  # of the event loop
     placement: PlacementFigures | None = None
     limits: Iterable[Limited] = ()
-    held: Iterable[Held] = ()
+    held: Iterable[NamespaceHold] = ()
 
 
-def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> Page:
+def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> MetricsPage:
     """All series, each label combination once: what differs in nothing that is shown is added up."""
-    made = Page(limit=limit)
+    made = MetricsPage(limit=limit)
     _own(made, figures)
     if figures.placement is not None:
         _placement(made, figures.placement)
@@ -128,7 +128,7 @@ def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> Page:
     return made
 
 
-def _placement(made: Page, figures: PlacementFigures) -> None:
+def _placement(made: MetricsPage, figures: PlacementFigures) -> None:
     for family, counts in (
         (PLACING, figures.pods),
         (DECISIONS, figures.decisions),
@@ -140,7 +140,7 @@ def _placement(made: Page, figures: PlacementFigures) -> None:
     made.distribution(NOMINATION, figures.seconds)
 
 
-def _own(made: Page, figures: ControlPlaneFigures) -> None:
+def _own(made: MetricsPage, figures: ControlPlaneFigures) -> None:
     made.always(CONTROL_PLANE, 1, figures.version)
     made.always(READY, int(figures.ready))
     made.always(OPEN, int(figures.insecure_open))

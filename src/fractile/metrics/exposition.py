@@ -42,7 +42,7 @@ class Distribution(msgspec.Struct, frozen=True):
     total: float
 
 
-class Page:
+class MetricsPage:
     """Series to be shown, ``limit`` at most: those beyond it are counted in ``dropped`` and not shown."""
 
     def __init__(self, *, limit: int) -> None:

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from fractile.metrics.node import memory_used, utilization
-from fractile.wire.gpu_manager_usage import Device, Devices, PodStat, Spec, Usage
-from fractile.wire.node_usage import CardUsage, ContainerUsage, NodeUsage, SliceUsage
+from fractile.wire.foreign.gpu_manager_usage import Device, Devices, GpuManagerUsage, PodStat, Spec
+from fractile.wire.output.node_usage import CardUsage, ContainerUsage, NodeUsage, SliceUsage
 
 _MIB = 2**20
 
 
-def gpu_manager_usage(usage: NodeUsage) -> Usage:
+def gpu_manager_usage(usage: NodeUsage) -> GpuManagerUsage:
     """By pod UID; ``user`` and ``cluster`` are empty, since nobody fills in what gpu-manager took them from."""
     pods: dict[str, list[ContainerUsage]] = {}
     for container in usage.containers:
         pods.setdefault(container.pod_uid, []).append(container)
-    return Usage({uid: _pod(containers, usage.cards) for uid, containers in pods.items()})
+    return GpuManagerUsage({uid: _pod(containers, usage.cards) for uid, containers in pods.items()})
 
 
 def _pod(containers: Sequence[ContainerUsage], cards: Sequence[CardUsage]) -> PodStat:

@@ -9,8 +9,8 @@ from collections import defaultdict
 import msgspec
 
 from fractile.metrics import families as f
-from fractile.metrics.exposition import Page
-from fractile.wire.node_usage import KINDS, CardUsage, ContainerUsage, Kind, NodeUsage, SliceUsage
+from fractile.metrics.exposition import MetricsPage
+from fractile.wire.output.node_usage import KINDS, CardUsage, ContainerUsage, Kind, NodeUsage, SliceUsage
 
 LIMIT = 20_000  # series; a container on a card takes 20, so 64 slices take 1,300
 
@@ -44,9 +44,9 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     )  # container runtime: see ``families.RUNTIME``
 
 
-def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> Page:
+def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> MetricsPage:
     """All series of the node."""
-    made = Page(limit=limit)
+    made = MetricsPage(limit=limit)
     _agent(made, usage, agent)
     for card in usage.cards:
         _card(made, usage.node, card)
@@ -59,7 +59,7 @@ def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> Page:
     return made
 
 
-def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
+def _agent(made: MetricsPage, usage: NodeUsage, agent: AgentFigures) -> None:
     node = usage.node
     made.always(f.AGENT, 1, node, agent.version)
     made.always(f.RUNTIME, 1, node, *agent.runtime)
@@ -85,7 +85,7 @@ def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
         made.always(f.TASKS, agent.tasks, node)
 
 
-def _card(made: Page, node: str, card: CardUsage) -> None:
+def _card(made: MetricsPage, node: str, card: CardUsage) -> None:
     labels = node, card.uuid
     made.add(f.CARD, 1, *labels, str(card.index), card.model)
     made.add(f.CARD_HEALTHY, int(card.healthy), *labels)
@@ -98,7 +98,7 @@ def _card(made: Page, node: str, card: CardUsage) -> None:
     made.add(f.CARD_CONTAINERS, card.containers, *labels)
 
 
-def _outside(made: Page, usage: NodeUsage) -> None:
+def _outside(made: MetricsPage, usage: NodeUsage) -> None:
     """One series for each container, card and kind, however many processes; the host's processes are one together."""
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     for o in usage.outside:
@@ -107,7 +107,7 @@ def _outside(made: Page, usage: NodeUsage) -> None:
         made.add(f.OUTSIDE, size, *labels)
 
 
-def _container(made: Page, node: str, container: ContainerUsage) -> None:
+def _container(made: MetricsPage, node: str, container: ContainerUsage) -> None:
     labels = node, container.namespace, container.pod, container.container, container.pod_uid
     made.add(f.PROCESSES, container.processes, *labels)
     made.add(f.ISOLATED, int(container.enforced), *labels)
@@ -116,7 +116,7 @@ def _container(made: Page, node: str, container: ContainerUsage) -> None:
         _slice(made, card, (*labels, card.uuid))
 
 
-def _slice(made: Page, card: SliceUsage, labels: tuple[str, ...]) -> None:
+def _slice(made: MetricsPage, card: SliceUsage, labels: tuple[str, ...]) -> None:
     made.add(f.LIMIT, card.limit_bytes, *labels)
     made.add(f.USED, card.used_bytes, *labels)
     made.add(f.PEAK, card.peak_bytes, *labels)
@@ -133,7 +133,7 @@ def _slice(made: Page, card: SliceUsage, labels: tuple[str, ...]) -> None:
     made.add(f.LAUNCHES, card.launches, *labels)
 
 
-def _gpu_manager(made: Page, node: str, container: ContainerUsage) -> None:
+def _gpu_manager(made: MetricsPage, node: str, container: ContainerUsage) -> None:
     labels = container.pod, container.namespace, node, container.container
     total_busy = total_memory = 0.0
     for card in container.cards:

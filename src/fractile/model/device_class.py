@@ -28,7 +28,7 @@ class Operator(StrEnum):
 _ORDERED = frozenset({Operator.GT, Operator.LT, Operator.GE, Operator.LE})
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class PropertyRequirement(msgspec.Struct, frozen=True):
     """One condition on the property ``key``."""
 
     key: str
@@ -42,7 +42,7 @@ class DeviceClass(msgspec.Struct, frozen=True):
 
     name: str
     device_type: str = GPU
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[PropertyRequirement, ...] = ()
     memory: MiB = MiB(0)
     cores: Percent = Percent(0)
     count: int = 1

@@ -7,7 +7,7 @@ import msgspec
 from fractile.model.units import PodUID
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class LabelRequirement(msgspec.Struct, frozen=True):
     """One line of a label selector."""
 
     key: str
@@ -28,12 +28,12 @@ class Requirement(msgspec.Struct, frozen=True):
                 return False  # the API server stores no others
 
 
-class Budget(msgspec.Struct, frozen=True):
+class EvictionBudget(msgspec.Struct, frozen=True):
     """``allowed``: how many of its pods may leave now. ``leaving``: names of those that were evicted already.
     ``too_large``: its selector was not read, so that it counts as one that lets no pod of its namespace leave."""
 
     namespace: str
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
     allowed: int = 0
     leaving: frozenset[str] = frozenset()
     too_large: bool = False

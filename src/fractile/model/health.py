@@ -16,7 +16,7 @@ class Silence(StrEnum):
     ERROR = "error"  # anything else; may pass
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class HealthReading(msgspec.Struct, frozen=True, kw_only=True):
     """One card at one moment. ``card`` is None when the card does not answer: then only its place is known.
 
     ECC counts are those since the driver was loaded or the card was reset (NVML's volatile counters).
@@ -52,7 +52,7 @@ class CardEvent(msgspec.Struct, frozen=True):
     pid: int | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class HealthVerdict(msgspec.Struct, frozen=True):
     """Whether new pods may use the card. Times are those of the caller's clock, in seconds.
 
     ``reason`` is one constant word in CamelCase, ``message`` a sentence. ``until`` is when the card returns if nothing
@@ -66,4 +66,4 @@ class Verdict(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-HEALTHY = Verdict()
+HEALTHY = HealthVerdict()

@@ -18,17 +18,17 @@ MODEL_LABELS: Final = ("gaia.tencent.com/gpu-model", "tkestack.io/gpu-model")
 EVERY: Final = "*"  # the name of a limit on cards of all models
 
 
-class Place(msgspec.Struct, frozen=True):
+class NodePlace(msgspec.Struct, frozen=True):
     """What a node's labels say: the pool it is in, and a name for the model of its cards; "" where they say nothing."""
 
     pool: str = ""
     model: str = ""
 
 
-NOWHERE = Place()
+NOWHERE = NodePlace()
 
 
-class Limit(msgspec.Struct, frozen=True):
+class QuotaLimit(msgspec.Struct, frozen=True):
     """``percent`` of a card that may be held of the models that ``name`` names."""
 
     name: str
@@ -40,7 +40,7 @@ class NamespaceQuota(msgspec.Struct, frozen=True):
     of them. A model that no limit names is not given when there are limits."""
 
     pools: tuple[str, ...] | None = None
-    limits: tuple[Limit, ...] | None = None
+    limits: tuple[QuotaLimit, ...] | None = None
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -61,22 +61,22 @@ class Quota(msgspec.Struct, frozen=True):
 UNLIMITED = Quota()
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class QuotaOwner(msgspec.Struct, frozen=True, gc=False):
     """Who a hold is counted for: the namespace, and the class by which each container asked that asked by one."""
 
     namespace: str = ""
     classes: tuple[tuple[ContainerName, str], ...] = ()
 
 
-NOBODY = Owner()
+NOBODY = QuotaOwner()
 
 
-def owner_of(request: PodRequest) -> Owner:
+def owner_of(request: PodRequest) -> QuotaOwner:
     """Who the pod's hold is counted for; equal owners are one object, since there are tens of thousands of pods."""
     classes = tuple((c.container, c.request.device_class) for c in request.gpus if c.request.device_class)
     return _owner(request.namespace, classes)
 
 
 @lru_cache(maxsize=4096)
-def _owner(namespace: str, classes: tuple[tuple[ContainerName, str], ...]) -> Owner:
-    return Owner(namespace, classes)
+def _owner(namespace: str, classes: tuple[tuple[ContainerName, str], ...]) -> QuotaOwner:
+    return QuotaOwner(namespace, classes)

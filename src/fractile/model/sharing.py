@@ -10,7 +10,7 @@ MOST_SLICES = 256  # of one card, whatever the rules say; twice as many pods as 
 _SHORT = 1024  # MiB by which a slice may be smaller than its fraction: families count memory in up to whole GiB
 
 
-class Rule(msgspec.Struct, frozen=True):
+class SharingRule(msgspec.Struct, frozen=True):
     """What holds for one card. ``max_slices`` 0: as many as fit, up to MOST_SLICES; no ``fractions``: of any size.
 
     A slice is what one container holds of the card. A whole card is the fraction 1.
@@ -35,7 +35,7 @@ class Rule(msgspec.Struct, frozen=True):
         return tuple(card * f.numerator // f.denominator for f in self.fractions)
 
 
-FREE = Rule()
+FREE = SharingRule()
 
 
 class Partial(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Partial(msgspec.Struct, frozen=True):
     fractions: tuple[Fraction, ...] | None = None
 
 
-class Sharing(msgspec.Struct, frozen=True):
+class ClusterSharing(msgspec.Struct, frozen=True):
     """The rules of a cluster: the default, those of pools of nodes, those of models by a part of their name.
 
     Of what several say, the model's holds before the pool's, and the pool's before the default. Of models, the first
@@ -62,7 +62,7 @@ class Sharing(msgspec.Struct, frozen=True):
         named = (p for _, p in (*self.pools, *self.models))
         return any(p.fractions for p in (self.default, *named))
 
-    def rule(self, pool: str, model: str) -> Rule:
+    def rule(self, pool: str, model: str) -> SharingRule:
         """What holds for a card of that model on a node of that pool; "" is no pool."""
         name = model.casefold()
         said = (
@@ -70,7 +70,7 @@ class Sharing(msgspec.Struct, frozen=True):
             next((p for known, p in self.pools if known == pool), Partial()),
             self.default,
         )
-        return Rule(
+        return SharingRule(
             max_slices=next((p.max_slices for p in said if p.max_slices is not None), 0),
             fractions=next((p.fractions for p in said if p.fractions is not None), ()),
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from fractile.errors import SetupError
 from fractile.model.card import Card
-from fractile.model.health import CardEvent, EventKind, Reading
+from fractile.model.health import CardEvent, EventKind, HealthReading
 from fractile.model.units import CardUUID, MiB
 from fractile.nvml import library, probe
 from fractile.nvml.interconnect import Interconnects
@@ -35,7 +35,7 @@ class Driver(Protocol):
         """The cards that answer now, by index. SetupError when the driver as a whole does not."""
         ...
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HealthReading]:
         """Every card that the driver lists, by index, also those that do not answer. SetupError as ``cards``."""
         ...
 
@@ -97,7 +97,7 @@ class NvmlDriver:
         with self._lock:
             return [card for card in map(self._card, range(self._count())) if card is not None]
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HealthReading]:
         with self._lock:
             try:
                 found = [self._reading(index) for index in range(self._count())]
@@ -181,13 +181,13 @@ class NvmlDriver:
             log.warning("card left out index=%d reason=%s", index, e)
             return None
 
-    def _reading(self, index: int) -> Reading:
+    def _reading(self, index: int) -> HealthReading:
         self._asking = self._uuids.get(index)
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             found = probe.reading(self._nvml, index, handle, context=self._context)
         except library.refusals(self._nvml) as e:
-            return Reading(index=index, card=None, silence=library.silence(e), error=str(e))
+            return HealthReading(index=index, card=None, silence=library.silence(e), error=str(e))
         if found.card is not None:
             self._uuids[index] = found.card.uuid
             return msgspec.structs.replace(found, card=self._told(found.card, handle))

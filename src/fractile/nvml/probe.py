@@ -1,7 +1,7 @@
 """One card's identity and state, asked of NVML."""
 
 from fractile.model.card import Card
-from fractile.model.health import Reading
+from fractile.model.health import HealthReading
 from fractile.model.units import CardUUID, MiB
 from fractile.nvml.library import Handle, Library, perhaps, text
 
@@ -26,12 +26,12 @@ def card(nvml: Library, index: int, handle: Handle, *, context: MiB) -> Card:
     )
 
 
-def reading(nvml: Library, index: int, handle: Handle, *, context: MiB) -> Reading:
+def reading(nvml: Library, index: int, handle: Handle, *, context: MiB) -> HealthReading:
     """The card with all that it says of its health. NVMLError when it does not answer."""
     rows = perhaps(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     mode = perhaps(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle))
     mig = perhaps(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle))
-    return Reading(
+    return HealthReading(
         index=index,
         card=card(nvml, index, handle, context=context),
         temperature=_temperature(nvml, handle),

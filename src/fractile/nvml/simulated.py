@@ -15,7 +15,7 @@ import msgspec
 
 from fractile.errors import SetupError
 from fractile.model.card import Card
-from fractile.model.health import CardEvent, EventKind, Reading, Silence
+from fractile.model.health import CardEvent, EventKind, HealthReading, Silence
 from fractile.model.interconnect import MOST, ROW, SELF, UNKNOWN, WORD, Interconnect, groups
 from fractile.model.properties import shared
 from fractile.model.units import CardUUID, MiB
@@ -66,7 +66,7 @@ class SimulatedDriver:
         entries = self._read()
         return [_card(e, entries) for e in entries if not e.lost]
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[HealthReading]:
         entries = self._read()
         return [_reading(e, entries) for e in entries]
 
@@ -111,10 +111,10 @@ class SimulatedDriver:
         return found
 
 
-def _reading(entry: _Entry, entries: Sequence[_Entry]) -> Reading:
+def _reading(entry: _Entry, entries: Sequence[_Entry]) -> HealthReading:
     if entry.lost:
-        return Reading(index=entry.index, card=None, silence=Silence.LOST, error="GPU is lost")
-    return Reading(
+        return HealthReading(index=entry.index, card=None, silence=Silence.LOST, error="GPU is lost")
+    return HealthReading(
         index=entry.index,
         card=_card(entry, entries),
         temperature=entry.temperature,

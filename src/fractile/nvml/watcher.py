@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fractile.errors import SetupError
-from fractile.model.health import CardEvent, Reading, Silence
+from fractile.model.health import CardEvent, HealthReading, Silence
 from fractile.nvml.driver import Driver
 
 _WAIT = 0.5  # seconds in one wait for events; how long a stop may take
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Readings(msgspec.Struct, frozen=True):
     """All cards that the driver lists."""
 
-    cards: tuple[Reading, ...]
+    cards: tuple[HealthReading, ...]
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ from fractions import Fraction
 import msgspec
 
 from fractile.errors import WireError
-from fractile.wire import pod_requests
-from fractile.wire.allocation_report import AllocationReport, NodeReport, ResourceReport
-from fractile.wire.pod_requests import PODS, Amounts, CountedNode, CountedPod, is_extended
+from fractile.wire.kubernetes import pod_requests
+from fractile.wire.kubernetes.pod_requests import PODS, Amounts, CountedNode, CountedPod, is_extended
+from fractile.wire.output.allocation_report import AllocationReport, NodeAllocations, ResourceAllocation
 
 _ZERO = Fraction(0)
 _HUGE_PAGES = "hugepages-"
@@ -33,7 +33,7 @@ class Filter(msgspec.Struct, frozen=True):
         return not self.resources or any(fnmatchcase(name, glob) for glob in self.resources)
 
 
-class Line(msgspec.Struct, frozen=True):
+class ResourceLine(msgspec.Struct, frozen=True):
     """One resource of one node, or summed over ``nodes`` of them."""
 
     resource: str
@@ -52,8 +52,8 @@ class Line(msgspec.Struct, frozen=True):
         """The part that is requested; None where there is nothing to request."""
         return self.requested / self.allocatable if self.allocatable else None
 
-    def __add__(self, other: "Line") -> "Line":
-        return Line(
+    def __add__(self, other: "ResourceLine") -> "ResourceLine":
+        return ResourceLine(
             self.resource,
             self.requested + other.requested,
             self.limit + other.limit,
@@ -68,7 +68,7 @@ class NodeLines(msgspec.Struct, frozen=True):
 
     node: str
     pods: int
-    lines: tuple[Line, ...]
+    lines: tuple[ResourceLine, ...]
 
 
 class Allocations(msgspec.Struct, frozen=True):
@@ -78,9 +78,9 @@ class Allocations(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
     @property
-    def totals(self) -> tuple[Line, ...]:
+    def totals(self) -> tuple[ResourceLine, ...]:
         """One line for each resource, by name."""
-        sums: dict[str, Line] = {}
+        sums: dict[str, ResourceLine] = {}
         for node in self.nodes:
             for line in node.lines:
                 sums[line.resource] = sums[line.resource] + line if line.resource in sums else line
@@ -137,7 +137,7 @@ def _node(node: CountedNode, taken: _Taken, shown: Filter) -> NodeLines:
     allocatable = pod_requests.amounts(node.given)
     names = capacity.keys() | allocatable.keys() | taken.requested.keys() | taken.limit.keys()
     lines = (
-        Line(
+        ResourceLine(
             name,
             taken.requested.get(name, _ZERO),
             taken.limit.get(name, _ZERO),
@@ -150,7 +150,7 @@ def _node(node: CountedNode, taken: _Taken, shown: Filter) -> NodeLines:
     return NodeLines(node.metadata.name, taken.pods, tuple(line for line in lines if not _empty(line)))
 
 
-def _empty(line: Line) -> bool:
+def _empty(line: ResourceLine) -> bool:
     """Every node lists every size of huge pages, mostly with 0; of other resources a 0 says something."""
     return line.resource.startswith(_HUGE_PAGES) and not (line.capacity or line.requested or line.limit)
 
@@ -162,15 +162,15 @@ def _listed(names: Sequence[str]) -> str:
 
 def report(found: Allocations) -> AllocationReport:
     """The same for those who read JSON."""
-    nodes = tuple(NodeReport(n.node, n.pods, tuple(_reported(line) for line in n.lines)) for n in found.nodes)
+    nodes = tuple(NodeAllocations(n.node, n.pods, tuple(_reported(line) for line in n.lines)) for n in found.nodes)
     return AllocationReport(
         nodes=nodes, totals=tuple(_reported(line) for line in found.totals), problems=found.problems
     )
 
 
-def _reported(line: Line) -> ResourceReport:
+def _reported(line: ResourceLine) -> ResourceAllocation:
     used = line.used
-    return ResourceReport(
+    return ResourceAllocation(
         resource=line.resource,
         extended=is_extended(line.resource),
         nodes=line.nodes,

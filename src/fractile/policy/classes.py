@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from fractile.model.card import GPU, Card
-from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.sharing import MOST_SLICES
 from fractile.wire.measure import measure
 
@@ -27,7 +27,7 @@ def matches(cls: DeviceClass, card: Card) -> bool:
 
 
 @lru_cache(maxsize=16384)  # cards say few different things, and classes ask for few
-def holds(requirement: Requirement, found: str | None) -> bool:
+def holds(requirement: PropertyRequirement, found: str | None) -> bool:
     """Whether a property with that value, None for none, satisfies the requirement. A device without the property
     satisfies ``NotIn``, as an object without the label does in Kubernetes."""
     match requirement.operator:

@@ -6,10 +6,10 @@ selects it, and a pod for which nothing is left of one would break it. A budget 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fractile.model.disruption import Budget, Protected
+from fractile.model.disruption import EvictionBudget, Protected
 from fractile.model.units import PodUID
 
-Selecting = Callable[[Protected], Mapping[str, Budget] | None]
+Selecting = Callable[[Protected], Mapping[str, EvictionBudget] | None]
 
 
 def violating(pods: Sequence[Protected], selecting: Selecting) -> frozenset[PodUID]:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fractile.model.health import HEALTHY, CardEvent, EventKind, Reading, Silence, Verdict
-from fractile.policy.xids import Kind, Xid, lookup
+from fractile.model.health import HEALTHY, CardEvent, EventKind, HealthReading, HealthVerdict, Silence
+from fractile.policy.xids import Xid, XidKind, lookup
 
 _MINUTE = 60.0
 _HOUR = 3600.0
@@ -26,7 +26,7 @@ _REMEMBERED = 16  # sicknesses
 _ERRORS = 3  # readings in a row that may fail before that counts
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a site may change; seconds."""
 
     ignored_xids: frozenset[int] = frozenset()
@@ -69,13 +69,13 @@ class CardHealth(msgspec.Struct, frozen=True):
     failures: int = 0  # readings in a row without an answer
     hot: float | None = None  # since when it is above its threshold
     absent: float | None = None  # since when the driver does not list it
-    reading: Reading | None = None  # the last one with an answer
+    reading: HealthReading | None = None  # the last one with an answer
 
 
 WELL = CardHealth()
 
 
-def observe(state: CardHealth, reading: Reading | None, *, now: float, rules: Rules) -> CardHealth:
+def observe(state: CardHealth, reading: HealthReading | None, *, now: float, rules: HealthRules) -> CardHealth:
     """The state after a reading; None when the driver does not list the card any more."""
     state = msgspec.structs.replace(
         state,
@@ -96,13 +96,13 @@ def observe(state: CardHealth, reading: Reading | None, *, now: float, rules: Ru
     return _settled(state, now=now, rules=rules)
 
 
-def notice(state: CardHealth, event: CardEvent, *, now: float, rules: Rules) -> CardHealth:
+def notice(state: CardHealth, event: CardEvent, *, now: float, rules: HealthRules) -> CardHealth:
     """The state after an event."""
     found = _from_event(event, now=now, rules=rules)
     return _settled(state if found is None else _with(state, found), now=now, rules=rules)
 
 
-def hung(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
+def hung(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
     """The state when the driver has not returned from a question about this card for long."""
     return _settled(
         _with(state, _condition("DriverHangs", "the driver does not return when asked about it", now)),
@@ -111,7 +111,7 @@ def hung(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
     )
 
 
-def restored(state: CardHealth, verdict: Verdict, *, now: float, rules: Rules) -> CardHealth:
+def restored(state: CardHealth, verdict: HealthVerdict, *, now: float, rules: HealthRules) -> CardHealth:
     """The state with what was known before a restart of the agent. Conditions need no memory: readings show them; and
     a counter that knows nothing of an ECC error began anew meanwhile."""
     if verdict.healthy or verdict.until is None or verdict.until <= now:
@@ -123,25 +123,25 @@ def restored(state: CardHealth, verdict: Verdict, *, now: float, rules: Rules) -
     return msgspec.structs.replace(state, since=verdict.since)
 
 
-def verdict(state: CardHealth) -> Verdict:
+def verdict(state: CardHealth) -> HealthVerdict:
     """What to make of the card now."""
     worst = state.last
     if state.since is None or worst is None:
         return HEALTHY
     if state.troubles:
         until = None if any(t.condition for t in state.troubles) else max(t.over for t in state.troubles)
-        return Verdict(False, worst.reason, worst.message, state.since, until)
+        return HealthVerdict(False, worst.reason, worst.message, state.since, until)
     times = len(state.sicknesses)
     message = f"{worst.message}; that is over, but it was sick {times} times of late and is watched for a while"
-    return Verdict(False, worst.reason, message, state.since, state.quiet)
+    return HealthVerdict(False, worst.reason, message, state.since, state.quiet)
 
 
-def forgettable(state: CardHealth, *, now: float, rules: Rules) -> bool:
+def forgettable(state: CardHealth, *, now: float, rules: HealthRules) -> bool:
     """Whether the driver has not listed the card for so long that it is no longer the node's."""
     return state.absent is not None and now - state.absent >= rules.forgotten
 
 
-def meaning(event: CardEvent, rules: Rules) -> Xid | None:
+def meaning(event: CardEvent, rules: HealthRules) -> Xid | None:
     """What the table says of an event; None when it is no XID."""
     if event.kind is not EventKind.XID:
         return None
@@ -151,20 +151,20 @@ def meaning(event: CardEvent, rules: Rules) -> Xid | None:
 # ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_event(event: CardEvent, *, now: float, rules: Rules) -> Trouble | None:
+def _from_event(event: CardEvent, *, now: float, rules: HealthRules) -> Trouble | None:
     known = meaning(event, rules)
     if known is None:
         return _uncorrected(now, rules)
-    holds = {Kind.PASSES: rules.passes, Kind.RESET: rules.reset, Kind.REPLACE: rules.replace}
+    holds = {XidKind.PASSES: rules.passes, XidKind.RESET: rules.reset, XidKind.REPLACE: rules.replace}
     hold = holds.get(known.kind)
     if hold is None:
         return None
-    advice = {Kind.RESET: "; it should be reset", Kind.REPLACE: "; somebody must look at the hardware"}
+    advice = {XidKind.RESET: "; it should be reset", XidKind.REPLACE: "; somebody must look at the hardware"}
     message = f"XID {event.xid}: {known.text}{advice.get(known.kind, '')}"
     return Trouble(f"Xid{event.xid}", message, now, now, hold, cured=True)
 
 
-def _found(state: CardHealth, reading: Reading | None, *, now: float, rules: Rules) -> Iterator[Trouble]:
+def _found(state: CardHealth, reading: HealthReading | None, *, now: float, rules: HealthRules) -> Iterator[Trouble]:
     if reading is None:
         yield _condition("CardGone", "the driver does not list it any more", now)
     elif reading.card is None:
@@ -176,7 +176,7 @@ def _found(state: CardHealth, reading: Reading | None, *, now: float, rules: Rul
             yield _uncorrected(now, rules)
 
 
-def _silent(state: CardHealth, reading: Reading, now: float) -> Iterator[Trouble]:
+def _silent(state: CardHealth, reading: HealthReading, now: float) -> Iterator[Trouble]:
     match reading.silence:
         case Silence.LOST:
             yield _condition("CardLost", "it does not answer on the bus; it returns when it answers again", now)
@@ -187,7 +187,7 @@ def _silent(state: CardHealth, reading: Reading, now: float) -> Iterator[Trouble
                 yield _condition("DriverError", f"the driver cannot read it ({reading.error or 'unknown error'})", now)
 
 
-def _conditions(reading: Reading, now: float) -> Iterator[Trouble]:
+def _conditions(reading: HealthReading, now: float) -> Iterator[Trouble]:
     if reading.repair_failed:
         yield _condition("RepairFailed", "its memory has errors and no spare rows left; it should be replaced", now)
     if reading.reset_wanted:
@@ -200,7 +200,7 @@ def _conditions(reading: Reading, now: float) -> Iterator[Trouble]:
         )
 
 
-def _heat(state: CardHealth, reading: Reading, *, now: float, rules: Rules) -> Iterator[Trouble]:
+def _heat(state: CardHealth, reading: HealthReading, *, now: float, rules: HealthRules) -> Iterator[Trouble]:
     heat, limit = reading.temperature, reading.slowdown_at
     if heat is None or limit is None:
         return
@@ -212,7 +212,7 @@ def _heat(state: CardHealth, reading: Reading, *, now: float, rules: Rules) -> I
         yield Trouble("Overheated", message, now, now, rules.cool, condition=True)
 
 
-def _hot_since(state: CardHealth, reading: Reading | None, now: float) -> float | None:
+def _hot_since(state: CardHealth, reading: HealthReading | None, now: float) -> float | None:
     if reading is None or reading.temperature is None or reading.slowdown_at is None:
         return None
     if reading.temperature < reading.slowdown_at:
@@ -220,7 +220,7 @@ def _hot_since(state: CardHealth, reading: Reading | None, now: float) -> float 
     return now if state.hot is None else state.hot
 
 
-def _was_reset(state: CardHealth, reading: Reading | None) -> bool:
+def _was_reset(state: CardHealth, reading: HealthReading | None) -> bool:
     """Counters that start anew, a driver that no longer asks for it, a lost card that answers again."""
     if reading is None or reading.card is None:
         return False
@@ -237,7 +237,7 @@ def _condition(reason: str, message: str, now: float) -> Trouble:
     return Trouble(reason, message, now, now, 0.0, condition=True)
 
 
-def _uncorrected(now: float, rules: Rules) -> Trouble:
+def _uncorrected(now: float, rules: HealthRules) -> Trouble:
     message = "a memory error could not be corrected; it should be reset"
     return Trouble("UncorrectableECC", message, now, now, rules.reset, cured=True)
 
@@ -259,7 +259,7 @@ def _lapsed(trouble: Trouble) -> Trouble:
     return msgspec.structs.replace(trouble, condition=False) if trouble.condition else trouble
 
 
-def _settled(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
+def _settled(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
     """Troubles that are over leave; the first one makes the card sick, the last one leaves it watched."""
     left = tuple(t for t in state.troubles if t.condition or now < t.over)
     recent = tuple(s for s in state.sicknesses if now - s < rules.window)
@@ -277,7 +277,7 @@ def _settled(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
     return msgspec.structs.replace(state, quiet=quiet)
 
 
-def _watch(sicknesses: int, rules: Rules) -> float:
+def _watch(sicknesses: int, rules: HealthRules) -> float:
     """Nothing after the first sickness."""
     return min(rules.watched * 2 ** (sicknesses - 2), rules.watched_most) if sicknesses > 1 else 0.0
 

@@ -6,7 +6,7 @@ The agent says it in the pod's event, ``fractile why`` to whoever asks. Both rea
 import re
 from typing import Literal
 
-from fractile.wire.node_usage import Kind, Outside
+from fractile.wire.output.node_usage import Kind, Outside
 
 Policy = Literal["warn", "evict", "evict-all"]
 EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {

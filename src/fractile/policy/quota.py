@@ -16,14 +16,14 @@ from functools import lru_cache, partial
 import msgspec
 
 from fractile.model.placement import Placement, charges
-from fractile.model.quota import EVERY, Limit, NamespaceQuota, Place, Quota
+from fractile.model.quota import EVERY, NamespaceQuota, NodePlace, Quota, QuotaLimit
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import WHOLE, MiB
-from fractile.policy.effort import Effort
-from fractile.policy.parts import card_numbers, parts_of, peak
-from fractile.policy.plan import plan
-from fractile.policy.state import CardState, NodeState
+from fractile.policy.cards.effort import Effort
+from fractile.policy.cards.parts import card_numbers, parts_of, peak
+from fractile.policy.cards.plan import plan
+from fractile.policy.cards.state import CardState, NodeState
 
 _NAMED = 5  # models in a sentence
 
@@ -31,7 +31,7 @@ Model = tuple[str, str]  # the name on the node's label, "" for none; and what t
 Percents = Mapping[Model, int]  # of a card
 
 
-class Kind(msgspec.Struct, frozen=True, order=True):
+class CardKind(msgspec.Struct, frozen=True, order=True):
     """Cards that cost a pod the same."""
 
     label: str
@@ -53,9 +53,9 @@ class Allowance(msgspec.Struct, frozen=True):
     closed: Mapping[Model, str] = {}
     alone: frozenset[Model] = frozenset()
     tight: bool = False
-    left: tuple[tuple[Limit, int], ...] = ()
+    left: tuple[tuple[QuotaLimit, int], ...] = ()
 
-    def bars(self, place: Place) -> Refusal | None:
+    def bars(self, place: NodePlace) -> Refusal | None:
         """The refusal of a node that is in none of the pools."""
         if self.pools is None or place.pool in self.pools:
             return None
@@ -63,17 +63,17 @@ class Allowance(msgspec.Struct, frozen=True):
         here = f"is in pool {place.pool}" if place.pool else "is in none"
         return _refusal(f"namespace {self.namespace} may use nodes of pool {pools} only, and this one {here}")
 
-    def opened(self, state: NodeState, place: Place) -> NodeState:
+    def opened(self, state: NodeState, place: NodePlace) -> NodeState:
         """The node with the cards that are open to the pod."""
         if not self.closed:
             return state
         return _with(state, (c for c in state.cards if (place.model, c.model) not in self.closed))
 
 
-class Named(dict[Model, tuple[int, ...]]):
+class ModelMatches(dict[Model, tuple[int, ...]]):
     """Which of some limits name a model, by their places; found out when it is first asked for."""
 
-    def __init__(self, limits: Sequence[Limit]) -> None:
+    def __init__(self, limits: Sequence[QuotaLimit]) -> None:
         super().__init__()
         self._limits = tuple(limits)
 
@@ -83,7 +83,7 @@ class Named(dict[Model, tuple[int, ...]]):
 
 
 def allowance(
-    quota: Quota, request: PodRequest, kinds: Iterable[Kind], held: Percents, named: Named | None = None
+    quota: Quota, request: PodRequest, kinds: Iterable[CardKind], held: Percents, named: ModelMatches | None = None
 ) -> Allowance | Refusal | None:
     """What is left to the pod: None when nothing bounds it, a refusal when nothing is left on any card.
 
@@ -97,11 +97,11 @@ def allowance(
         return own
     if own.limits is None:
         return None if own.pools is None else Allowance(request.namespace, frozenset(own.pools))
-    return _counted(own, own.limits, request, kinds, held, Named(own.limits) if named is None else named)
+    return _counted(own, own.limits, request, kinds, held, ModelMatches(own.limits) if named is None else named)
 
 
 def plan_within(
-    request: PodRequest, state: NodeState, place: Place, left: Allowance | None, effort: Effort | None = None
+    request: PodRequest, state: NodeState, place: NodePlace, left: Allowance | None, effort: Effort | None = None
 ) -> Placement | Refusal:
     """Where the pod would run on this node within the quota, or the reason why it cannot."""
     planner = partial(plan, effort=effort or Effort())
@@ -128,7 +128,7 @@ def plan_within(
 
 
 def fits_within(
-    request: PodRequest, state: NodeState, place: Place, left: Allowance, effort: Effort | None = None
+    request: PodRequest, state: NodeState, place: NodePlace, left: Allowance, effort: Effort | None = None
 ) -> bool:
     return isinstance(plan_within(request, state, place, left, effort), Placement)
 
@@ -161,7 +161,7 @@ def cost(memory: int, cores: int, card: int) -> int:
     return max(cores, -(-100 * memory // card)) if card > 0 else 0
 
 
-def under(limit: Limit, percents: Percents) -> int:
+def under(limit: QuotaLimit, percents: Percents) -> int:
     """What of that the limit counts."""
     return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
 
@@ -206,11 +206,11 @@ def _own(quota: Quota, namespace: str) -> NamespaceQuota | Refusal | None:
 
 def _counted(
     own: NamespaceQuota,
-    limits: Sequence[Limit],
+    limits: Sequence[QuotaLimit],
     request: PodRequest,
-    kinds: Iterable[Kind],
+    kinds: Iterable[CardKind],
     held: Percents,
-    named: Named,
+    named: ModelMatches,
 ) -> Allowance | Refusal | None:
     rest = [limit.percent for limit in limits]
     for model, percent in held.items():
@@ -251,7 +251,7 @@ def _counted(
 
 
 def _closed(
-    namespace: str, limits: Sequence[Limit], model: Model, short: Sequence[int], rest: Sequence[int], wants: int
+    namespace: str, limits: Sequence[QuotaLimit], model: Model, short: Sequence[int], rest: Sequence[int], wants: int
 ) -> str:
     if not short:
         return _not_given(namespace, limits, model)
@@ -259,12 +259,12 @@ def _closed(
     return _short(namespace, limit, limit.percent - left, wants)
 
 
-def _passed(left: Allowance, chosen: Placement, state: NodeState, place: Place) -> Limit | None:
+def _passed(left: Allowance, chosen: Placement, state: NodeState, place: NodePlace) -> QuotaLimit | None:
     more = _taken(chosen, state, place)
     return next((limit for limit, rest in left.left if under(limit, more) > max(rest, 0)), None)
 
 
-def _taken(chosen: Placement, state: NodeState, place: Place) -> dict[Model, int]:
+def _taken(chosen: Placement, state: NodeState, place: NodePlace) -> dict[Model, int]:
     of = {c.uuid: c for c in state.cards}
     more: dict[Model, int] = {}
     for charge in charges(chosen):
@@ -276,7 +276,7 @@ def _taken(chosen: Placement, state: NodeState, place: Place) -> dict[Model, int
     return more
 
 
-def _why(request: PodRequest, state: NodeState, place: Place, left: Allowance, chosen: Placement) -> str:
+def _why(request: PodRequest, state: NodeState, place: NodePlace, left: Allowance, chosen: Placement) -> str:
     """Why the quota does not bear what would be chosen without it."""
     here = dict.fromkeys((place.model, c.model) for c in state.cards)
     said = dict.fromkeys(left.closed[model] for model in here if model in left.closed)
@@ -287,7 +287,7 @@ def _why(request: PodRequest, state: NodeState, place: Place, left: Allowance, c
     return "; ".join(list(said)[:_NAMED])
 
 
-def _short(namespace: str, limit: Limit, held: int, taken: int) -> str:
+def _short(namespace: str, limit: QuotaLimit, held: int, taken: int) -> str:
     what = "cards" if limit.name == EVERY else limit.name
     if not limit.percent:
         return f"namespace {namespace} may hold no {what}"
@@ -295,7 +295,7 @@ def _short(namespace: str, limit: Limit, held: int, taken: int) -> str:
     return f"namespace {namespace} may hold {most} {what}, holds {has}, and this pod takes {wants}"
 
 
-def _not_given(namespace: str, limits: Sequence[Limit], model: Model) -> str:
+def _not_given(namespace: str, limits: Sequence[QuotaLimit], model: Model) -> str:
     names = ", ".join(limit.name for limit in limits if limit.percent)
     given = f"{names} only" if names else "no cards"
     return f"namespace {namespace} may hold {given}, and this is {model[0] or model[1]}"

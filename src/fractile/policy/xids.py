@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Kind(StrEnum):
+class XidKind(StrEnum):
     """What an XID asks for."""
 
     APPLICATION = "application"  # a program's own error; the card is fine
@@ -22,17 +22,17 @@ class Kind(StrEnum):
 
 
 class Xid(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: XidKind
     text: str
 
 
-def _all(kind: Kind, texts: Mapping[int, str]) -> dict[int, Xid]:
+def _all(kind: XidKind, texts: Mapping[int, str]) -> dict[int, Xid]:
     return {number: Xid(kind, text) for number, text in texts.items()}
 
 
 XIDS: Mapping[int, Xid] = {
     **_all(
-        Kind.APPLICATION,
+        XidKind.APPLICATION,
         {
             8: "a channel of a program stopped",
             11: "a program sent commands that make no sense",
@@ -48,7 +48,7 @@ XIDS: Mapping[int, Xid] = {
         },
     ),
     **_all(
-        Kind.NOTE,
+        XidKind.NOTE,
         {
             63: "a memory row or page was marked for replacement; the next reset replaces it",
             93: "the card's configuration memory was written often; nothing is broken",
@@ -58,7 +58,7 @@ XIDS: Mapping[int, Xid] = {
         },
     ),
     **_all(
-        Kind.PASSES,
+        XidKind.PASSES,
         {
             37: "the driver's firmware met an error",
             38: "the driver's firmware met an error",
@@ -72,7 +72,7 @@ XIDS: Mapping[int, Xid] = {
         },
     ),
     **_all(
-        Kind.RESET,
+        XidKind.RESET,
         {
             46: "the card stopped processing",
             48: "a memory error could not be corrected",
@@ -96,7 +96,7 @@ XIDS: Mapping[int, Xid] = {
         },
     ),
     **_all(
-        Kind.REPLACE,
+        XidKind.REPLACE,
         {
             54: "the auxiliary power cable is not connected",
             64: "a memory row or page could not be marked for replacement",
@@ -109,9 +109,9 @@ XIDS: Mapping[int, Xid] = {
 def lookup(number: int, *, ignored: frozenset[int], added: frozenset[int]) -> Xid:
     """The table with a site's own changes. A number that nobody knows takes the card out for a while: rather one card
     idle than pods on a broken one; ``ignored`` is the remedy."""
-    known = XIDS.get(number, Xid(Kind.PASSES, "an error that this version of Fractile does not know"))
+    known = XIDS.get(number, Xid(XidKind.PASSES, "an error that this version of Fractile does not know"))
     if number in ignored:
-        return Xid(Kind.APPLICATION if known.kind is Kind.APPLICATION else Kind.NOTE, known.text)
-    if number in added and known.kind not in (Kind.RESET, Kind.REPLACE):
-        return Xid(Kind.RESET, known.text)
+        return Xid(XidKind.APPLICATION if known.kind is XidKind.APPLICATION else XidKind.NOTE, known.text)
+    if number in added and known.kind not in (XidKind.RESET, XidKind.REPLACE):
+        return Xid(XidKind.RESET, known.text)
     return known

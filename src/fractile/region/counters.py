@@ -10,7 +10,7 @@ import msgspec
 
 from fractile.region import layout, sums
 from fractile.region.layout import ACCOUNT, REGION_CARD, SLOT
-from fractile.region.shared import Glance, Window
+from fractile.region.shared import Glance, RegionWindow
 from fractile.region.usage import Unreadable
 
 
@@ -57,7 +57,7 @@ class CountersReader:
     """
 
     def __init__(self, path: Path, *, cards: int, generation: int) -> None:
-        self._window = Window(path, cards=cards)
+        self._window = RegionWindow(path, cards=cards)
         self._cards = cards
         self._generation = generation
         self._last: tuple[Glance, Counters] | None = None

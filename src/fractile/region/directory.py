@@ -20,8 +20,8 @@ import msgspec
 
 from fractile.errors import WireError
 from fractile.region import bounded, live, page, plain, shared
-from fractile.region.page import Limits
-from fractile.region.shared import Found
+from fractile.region.page import ContainerLimits
+from fractile.region.shared import FoundRegion
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
 SHARED = "shared"  # the part of it that agents before 0.1 let the container write
@@ -53,9 +53,9 @@ def prepare(directory: Path) -> None:
 
 def put(
     directory: Path,
-    wanted: Limits,
+    wanted: ContainerLimits,
     *,
-    found: Found | None = None,
+    found: FoundRegion | None = None,
     in_memory: bool = False,
     new_generation: Callable[[], int] = random_generation,
 ) -> None:
@@ -81,7 +81,9 @@ def put(
         _write_page(directory, wanted)
 
 
-def amend(directory: Path, wanted: Limits, *, found: Found | None = None, in_memory: bool = False) -> None:
+def amend(
+    directory: Path, wanted: ContainerLimits, *, found: FoundRegion | None = None, in_memory: bool = False
+) -> None:
     """Change what the page says of the cards that it names; the region, whatever the container made of it, stays."""
     current = _readable(directory)
     if current is None or [c.uuid for c in current.cards] != [c.uuid for c in wanted.cards]:
@@ -92,7 +94,7 @@ def amend(directory: Path, wanted: Limits, *, found: Found | None = None, in_mem
         _write_page(directory, wanted)
 
 
-def read(directory: Path) -> Limits | None:
+def read(directory: Path) -> ContainerLimits | None:
     """What the container may use; None when nothing was granted yet. WireError when the page makes no sense."""
     try:
         return live.read(directory / LIMITS)
@@ -125,14 +127,14 @@ def finish(directory: Path) -> None:
     _install(directory, wanted)
 
 
-def _readable(directory: Path) -> Limits | None:
+def _readable(directory: Path) -> ContainerLimits | None:
     try:
         return read(directory)
     except (OSError, WireError):
         return None
 
 
-def _kept(found: Found, wanted: Limits, current: Limits | None) -> int | None:
+def _kept(found: FoundRegion, wanted: ContainerLimits, current: ContainerLimits | None) -> int | None:
     """The generation of the region that is there, if it is good for these cards; None: a new one is needed."""
     if found.generation is None or found.cards != len(wanted.cards):
         return None
@@ -143,7 +145,7 @@ def _kept(found: Found, wanted: Limits, current: Limits | None) -> int | None:
 
 
 def _put_in_memory(directory: Path, make: Callable[[Path], None], *, cards: int) -> None:
-    bounded.put(directory / REGION, shared.Shape(cards).size, make)
+    bounded.put(directory / REGION, shared.RegionShape(cards).size, make)
 
 
 def _put_on_disk(directory: Path, make: Callable[[Path], None]) -> None:
@@ -159,7 +161,7 @@ def _put_on_disk(directory: Path, make: Callable[[Path], None]) -> None:
         staging.unlink(missing_ok=True)
 
 
-def _write_page(directory: Path, wanted: Limits) -> None:
+def _write_page(directory: Path, wanted: ContainerLimits) -> None:
     pending = directory / _NEXT
     plain.make_room(pending)
     plain.make_room(directory / LIMITS)
@@ -170,7 +172,7 @@ def _write_page(directory: Path, wanted: Limits) -> None:
     _install(directory, wanted)
 
 
-def _install(directory: Path, wanted: Limits) -> None:
+def _install(directory: Path, wanted: ContainerLimits) -> None:
     """Put what stands in ``limits.next`` in force."""
     if live.is_page(directory / LIMITS):
         live.update(directory / LIMITS, wanted)

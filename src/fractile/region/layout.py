@@ -19,7 +19,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StructLayout:
     """A struct of `size` bytes. `at` is where it starts in the buffer; a buffer too short raises struct.error."""
 
     size: int
@@ -55,7 +55,7 @@ MAX_OBJECTS: Final = 1024
 UNIT_BYTES: Final = 512
 FLAG_ISOLATION_OFF: Final = 1
 FLAG_DIRECTORY_LOST: Final = 2
-LIMITS_CARD: Final = Layout(
+LIMITS_CARD: Final = StructLayout(
     168,
     {
         "uuid": Field(0, 96, "s", 96),
@@ -69,7 +69,7 @@ LIMITS_CARD: Final = Layout(
         "reserved": Field(136, 32, "Q", 4),
     },
 )
-LIMITS: Final = Layout(
+LIMITS: Final = StructLayout(
     12800,
     {
         "magic": Field(0, 8, "Q", 1),
@@ -92,7 +92,7 @@ LIMITS: Final = Layout(
         "end": Field(12792, 8, "Q", 1),
     },
 )
-ACCOUNT: Final = Layout(
+ACCOUNT: Final = StructLayout(
     128,
     {
         "charged": Field(0, 8, "Q", 1),
@@ -109,7 +109,7 @@ ACCOUNT: Final = Layout(
         "reserved2": Field(96, 32, "Q", 4),
     },
 )
-REGION_CARD: Final = Layout(
+REGION_CARD: Final = StructLayout(
     64,
     {
         "used": Field(0, 8, "Q", 1),
@@ -120,7 +120,7 @@ REGION_CARD: Final = Layout(
         "reserved": Field(40, 24, "Q", 3),
     },
 )
-SLOT: Final = Layout(
+SLOT: Final = StructLayout(
     64,
     {
         "state": Field(0, 4, "I", 1),
@@ -132,7 +132,7 @@ SLOT: Final = Layout(
         "command": Field(32, 32, "s", 32),
     },
 )
-OBJECT: Final = Layout(
+OBJECT: Final = StructLayout(
     320,
     {
         "state": Field(0, 4, "I", 1),
@@ -146,7 +146,7 @@ OBJECT: Final = Layout(
         "own": Field(192, 128, "", 1),
     },
 )
-REGION: Final = Layout(
+REGION: Final = StructLayout(
     128,
     {
         "magic": Field(0, 8, "Q", 1),

@@ -18,7 +18,7 @@ from pathlib import Path
 from fractile.errors import WireError
 from fractile.region import page, plain
 from fractile.region.layout import LIMITS
-from fractile.region.page import Limits
+from fractile.region.page import ContainerLimits
 
 _WORD = LIMITS.fields["sequence"].offset
 _AFTER = _WORD + 4
@@ -27,7 +27,7 @@ _TRIES = 200
 _PAUSE = 0.001  # seconds; a change takes microseconds
 
 
-def read(path: Path) -> Limits:
+def read(path: Path) -> ContainerLimits:
     """The page as it is at one moment. OSError where no plain file lies there; WireError when it makes no sense or
     stays half changed."""
     with plain.opened(path) as file:
@@ -40,7 +40,7 @@ def read(path: Path) -> Limits:
     raise WireError(f"{path} is half changed: its writer died, or a page that never rests is no page")
 
 
-class Version:
+class PageVersion:
     """The sequence number of a page, which moves whenever the page changes, at the cost of one system call. The page's
     file is never another one while the page is in force. OSError when there is none."""
 
@@ -68,7 +68,7 @@ def is_page(path: Path) -> bool:
     return plain.size(path) == page.SIZE
 
 
-def update(path: Path, limits: Limits) -> None:
+def update(path: Path, limits: ContainerLimits) -> None:
     """Change the page in place and on the disk; all who have it mapped see the old page or the new one."""
     with plain.opened(path, os.O_RDWR) as file, mmap.mmap(file, page.SIZE) as mapped:
         with memoryview(mapped) as view, view.cast("I") as words:

@@ -13,7 +13,7 @@ import msgspec
 from fractile.errors import WireError
 from fractile.model.units import CardUUID, ContainerName, Percent, PodUID
 from fractile.region import layout
-from fractile.region.layout import LIMITS, LIMITS_CARD, Layout
+from fractile.region.layout import LIMITS, LIMITS_CARD, StructLayout
 
 FLAG_OFF = layout.FLAG_ISOLATION_OFF
 FLAG_LOST = layout.FLAG_DIRECTORY_LOST
@@ -45,7 +45,7 @@ class CardLimits(msgspec.Struct, frozen=True, kw_only=True):
     flags: int = 0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Whose limits they are, and the cards. ``generation`` is that of the region beside the page."""
 
     pod_uid: PodUID
@@ -58,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
 
 
-def encode(limits: Limits, *, sequence: int = 0, arbiter: int = 0) -> bytes:
+def encode(limits: ContainerLimits, *, sequence: int = 0, arbiter: int = 0) -> bytes:
     """The whole page; WireError when a name or a number does not fit in it."""
     if len(limits.cards) > MAX_CARDS:
         raise WireError(f"a container cannot hold {len(limits.cards)} cards; the limits page takes {MAX_CARDS}")
@@ -85,12 +85,12 @@ def encode(limits: Limits, *, sequence: int = 0, arbiter: int = 0) -> bytes:
     return bytes(data)
 
 
-def decode(data: bytes) -> Limits:
+def decode(data: bytes) -> ContainerLimits:
     """The inverse; WireError on anything that ``encode`` does not write."""
     _check_frame(data)
     count: int = LIMITS.get(data, 0, "card_count")
     pod_uid, namespace, pod, container = (_text(LIMITS, data, 0, name) for name in _NAMES)
-    limits = Limits(
+    limits = ContainerLimits(
         pod_uid=PodUID(pod_uid),
         namespace=namespace,
         pod=pod,
@@ -148,21 +148,21 @@ def _decode_card(data: bytes, at: int) -> CardLimits:
     )
 
 
-def _put_number(where: Layout, data: bytearray, at: int, name: str, value: int) -> None:
+def _put_number(where: StructLayout, data: bytearray, at: int, name: str, value: int) -> None:
     try:
         where.put(data, at, name, value)
     except struct.error:
         raise WireError(f"{value} is no {name} that the limits page can hold") from None
 
 
-def _put_text(where: Layout, data: bytearray, at: int, name: str, text: str) -> None:
+def _put_text(where: StructLayout, data: bytearray, at: int, name: str, text: str) -> None:
     size = where.fields[name].size
     if not _WORD.fullmatch(text) or len(text) >= size:  # a NUL must follow it
         raise WireError(f"{text[:80]!r} cannot stand in a limits page as {name}")
     where.put_bytes(data, at, name, text.encode("ascii"))
 
 
-def _text(where: Layout, data: bytes, at: int, name: str) -> str:
+def _text(where: StructLayout, data: bytes, at: int, name: str) -> str:
     raw = where.get_bytes(data, at, name).rstrip(b"\0")
     try:
         return raw.decode("ascii")

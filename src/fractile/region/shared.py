@@ -38,7 +38,7 @@ _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid on 64-bit Linux
 
 
-class Shape(msgspec.Struct, frozen=True):
+class RegionShape(msgspec.Struct, frozen=True):
     """How many of everything a region has, and where it stands: header, cards, slots with an account for each card,
     objects."""
 
@@ -64,7 +64,7 @@ class Shape(msgspec.Struct, frozen=True):
         return self.object_at(self.objects)
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundRegion(msgspec.Struct, frozen=True):
     """What lies in the place of a region, by one look that takes nothing from it. ``file``: device and inode, None when
     there is none; ``cards`` and ``generation`` of a region that is whole; ``in_use``: processes live in it, or somebody
     holds a lease of it."""
@@ -80,7 +80,7 @@ class Glance(msgspec.Struct, frozen=True):
     """The part of a region that is looked at every second: ``head`` ends before the slots, ``slots`` has the live ones,
     each with its accounts; ``dead``: bytes that the others held, by card."""
 
-    shape: Shape
+    shape: RegionShape
     generation: int
     head: bytes
     slots: dict[int, bytes]
@@ -90,12 +90,12 @@ class Glance(msgspec.Struct, frozen=True):
 class Region(msgspec.Struct, frozen=True):
     """A copy of a region whose header makes sense."""
 
-    shape: Shape
+    shape: RegionShape
     generation: int
     data: bytes
 
 
-def header(shape: Shape, generation: int) -> bytes:
+def header(shape: RegionShape, generation: int) -> bytes:
     """The first bytes of a new region; all else is zero."""
     data = bytearray(REGION.size)
     for name, value in _facts(shape).items():
@@ -107,7 +107,7 @@ def header(shape: Shape, generation: int) -> bytes:
 def create(path: Path, *, cards: int, generation: int) -> None:
     """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
     that writes to a page for which the disk has no room is killed by SIGBUS."""
-    shape = Shape(cards)
+    shape = RegionShape(cards)
     wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -125,7 +125,7 @@ def create(path: Path, *, cards: int, generation: int) -> None:
         raise OSError(f"the file system of {path.parent} does not reserve space; put --state-dir on ext4, xfs or tmpfs")
 
 
-def find(path: Path) -> Found:
+def find(path: Path) -> FoundRegion:
     """Opens the file, so no lock may be held meanwhile."""
     file = identity(path)
     try:
@@ -135,12 +135,12 @@ def find(path: Path) -> Found:
             whole = shape is not None and os.fstat(descriptor).st_size == shape.size
             used = any(True for _ in _locked(descriptor))
     except BlockingIOError:
-        return Found(file, in_use=True, leased=True)
+        return FoundRegion(file, in_use=True, leased=True)
     except OSError:
-        return Found(file)
+        return FoundRegion(file)
     if shape is None or not whole:
-        return Found(file, in_use=used)
-    return Found(file, shape.cards, REGION.get(head, 0, "generation"), used)
+        return FoundRegion(file, in_use=used)
+    return FoundRegion(file, shape.cards, REGION.get(head, 0, "generation"), used)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -193,10 +193,10 @@ def cut_back(path: Path | str, *, cards: int) -> int:
 
 @functools.cache
 def _size(cards: int) -> int:
-    return Shape(cards).size
+    return RegionShape(cards).size
 
 
-class Window:
+class RegionWindow:
     """A region that is looked at again and again, through one descriptor as long as the same file lies there.
 
     Whatever a process does it writes down, so while the bytes of the cards and of the first slots are those of the last
@@ -207,7 +207,7 @@ class Window:
     def __init__(self, path: Path, *, cards: int) -> None:
         self._path = str(path)
         self._cards = cards
-        self._slots_at = Shape(cards).slot_at(0)
+        self._slots_at = RegionShape(cards).slot_at(0)
         self._slot_size = SLOT.size + cards * ACCOUNT.size
         self._near = self._slots_at + _NEAR * self._slot_size
         self._turn = zlib.crc32(self._path.encode())  # not those of all regions in one look
@@ -215,7 +215,7 @@ class Window:
         self._descriptor = -1
         self._file: tuple[int, int] = (0, 0)
         self._header = b""
-        self._shape: Shape | None = None
+        self._shape: RegionShape | None = None
 
     def glance(self, *, fresh: bool = False) -> Glance | str:
         """Cards and live processes, without the rest of the region; else why it cannot be read."""
@@ -256,7 +256,7 @@ class Window:
             self._last = near, found
         return found
 
-    def _dead(self, descriptor: int, shape: Shape, head: bytes, live: dict[int, bytes]) -> tuple[int, ...]:
+    def _dead(self, descriptor: int, shape: RegionShape, head: bytes, live: dict[int, bytes]) -> tuple[int, ...]:
         """Slots are only looked through where somebody who does not live must have held something."""
         cards = range(shape.cards)
         held = [sums.of_slot(data, 0, shape.cards) for data in live.values()]
@@ -288,18 +288,18 @@ def in_use(path: Path) -> bool:
     return bool(locked(path))
 
 
-def _shape(head: bytes) -> Shape | None:
+def _shape(head: bytes) -> RegionShape | None:
     """What the header says; None when its facts do not agree."""
     if len(head) < REGION.size:
         return None
     cards, slots, objects = (REGION.get(head, 0, name) for name in ("card_count", "slot_count", "object_count"))
-    shape = Shape(cards, slots, objects)
+    shape = RegionShape(cards, slots, objects)
     possible = cards <= layout.MAX_CARDS and 0 < slots <= SLOTS and objects <= OBJECTS
     agree = all(REGION.get(head, 0, name) == value for name, value in _facts(shape).items())
     return shape if possible and agree else None
 
 
-def _facts(shape: Shape) -> dict[str, int]:
+def _facts(shape: RegionShape) -> dict[str, int]:
     return {
         "magic": layout.REGION_MAGIC,
         "version": layout.VERSION,

@@ -12,13 +12,13 @@ import msgspec
 from fractile.model.units import WHOLE
 from fractile.region import layout, shared, sums
 from fractile.region.layout import ACCOUNT, OBJECT, REGION_CARD, SLOT
-from fractile.region.page import FLAG_OFF, Limits
+from fractile.region.page import FLAG_OFF, ContainerLimits
 from fractile.region.shared import Region
 
 _OWN_ACCOUNT = 3  # object.state
 
 
-class CardUsage(msgspec.Struct, frozen=True):
+class SliceCardUsage(msgspec.Struct, frozen=True):
     """All processes together, on one card. Bytes; ``used`` leaves out what dead ones held, and no single process
     answers for ``shared`` of it."""
 
@@ -28,7 +28,7 @@ class CardUsage(msgspec.Struct, frozen=True):
     shared: int
 
 
-class Held(msgspec.Struct, frozen=True):
+class ProcessHold(msgspec.Struct, frozen=True):
     """One process on one card, by the card's place in the limits page."""
 
     card: int
@@ -37,19 +37,19 @@ class Held(msgspec.Struct, frozen=True):
     gpu_ns: int
 
 
-class Process(msgspec.Struct, frozen=True):
+class SliceProcess(msgspec.Struct, frozen=True):
     """A live process; ``pid`` as it sees itself. ``held`` names only cards on which it has done something."""
 
     pid: int
     command: str
-    held: tuple[Held, ...]
+    held: tuple[ProcessHold, ...]
 
 
-class Usage(msgspec.Struct, frozen=True):
+class RegionUsage(msgspec.Struct, frozen=True):
     """Cards as in the limits page; processes by slot."""
 
-    cards: tuple[CardUsage, ...]
-    processes: tuple[Process, ...]
+    cards: tuple[SliceCardUsage, ...]
+    processes: tuple[SliceProcess, ...]
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ class Unreadable(msgspec.Struct, frozen=True):
         return self.reason == shared.EMPTY
 
 
-def lost(limits: Limits) -> Unreadable:
+def lost(limits: ContainerLimits) -> Unreadable:
     """Of a container whose directory was removed from the node while it ran."""
     compute = promised_compute(limits)
     until = f"{compute} not hold until the pod is deleted and made again" if compute else "delete the pod"
     return Unreadable(f"the container's directory was removed from the node while it ran; {until}")
 
 
-def promised_compute(limits: Limits) -> str:
+def promised_compute(limits: ContainerLimits) -> str:
     """What of its cards' time the container was promised, as the subject of a sentence that ends with "not hold"; ""
     when nothing is enforced."""
     cards = () if limits.flags & FLAG_OFF else limits.cards
@@ -80,7 +80,7 @@ def promised_compute(limits: Limits) -> str:
     return "its share of compute does" if share else "its limit of compute does" if limit else ""
 
 
-def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
+def usage(path: Path, *, cards: int, generation: int) -> RegionUsage | Unreadable:
     """What the region says; ``generation`` is that of the limits page beside it."""
     found = shared.read(path, cards=cards)
     if isinstance(found, str):
@@ -91,16 +91,16 @@ def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
     live = sorted(slot for slot in shared.locked(path) if slot < found.shape.slots)
     slots = found.data[found.shape.slot_at(0) : found.shape.slot_at(found.shape.slots)]
     dead = sums.of_the_dead(slots, cards, live)
-    return Usage(
+    return RegionUsage(
         cards=tuple(_card(found, index, own[index], dead[index], live) for index in range(cards)),
         processes=tuple(_process(found, slot) for slot in live),
     )
 
 
-def _card(region: Region, index: int, own: int, dead: int, live: Sequence[int]) -> CardUsage:
+def _card(region: Region, index: int, own: int, dead: int, live: Sequence[int]) -> SliceCardUsage:
     at = region.shape.card_at(index)
     held = [sums.in_account(region.data, region.shape.account_at(slot, index)) for slot in live]
-    return CardUsage(
+    return SliceCardUsage(
         used=sums.of_the_living(sums.on_card(region.data, at), dead, held),
         peak=REGION_CARD.get(region.data, at, "peak") * layout.UNIT_BYTES,
         refusals=REGION_CARD.get(region.data, at, "refusals"),
@@ -120,9 +120,9 @@ def _own_accounts(region: Region) -> list[int]:
     return bytes
 
 
-def _process(region: Region, slot: int) -> Process:
+def _process(region: Region, slot: int) -> SliceProcess:
     at = region.shape.slot_at(slot)
-    return Process(SLOT.get(region.data, at, "pid"), _command(region.data, at), tuple(_held(region, slot)))
+    return SliceProcess(SLOT.get(region.data, at, "pid"), _command(region.data, at), tuple(_held(region, slot)))
 
 
 def _command(data: bytes, at: int) -> str:
@@ -131,10 +131,10 @@ def _command(data: bytes, at: int) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _held(region: Region, slot: int) -> Iterator[Held]:
+def _held(region: Region, slot: int) -> Iterator[ProcessHold]:
     for card in range(region.shape.cards):
         at = region.shape.account_at(slot, card)
-        held = Held(
+        held = ProcessHold(
             card=card,
             bytes=sums.in_account(region.data, at),
             contexts=ACCOUNT.get(region.data, at, "contexts"),

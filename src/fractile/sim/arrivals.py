@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from fractile.policy.score.view import WHOLE_GPU, Ask
+from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.gorandom import GoRandom
-from fractile.sim.trace import NodeRow, PodRow
+from fractile.sim.snapshot.trace import NodeRow, PodRow
 
 _WATCHES = 10  # of the published program's kube-scheduler
 
@@ -17,11 +17,11 @@ _WATCHES = 10  # of the published program's kube-scheduler
 class Orders(msgspec.Struct, frozen=True):
     """Pods as they arrive; nodes in the order in which ties are broken."""
 
-    queue: list[Ask]
+    queue: list[TaskDemand]
     nodes: list[NodeRow]
 
 
-class Lots(Protocol):
+class TieBreaks(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
@@ -49,7 +49,7 @@ def _published(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float,
     return Orders(queue, [order[i] for i in sorted(range(len(order)), key=prefix.__getitem__)])
 
 
-def arrivals(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, random: Random) -> list[Ask]:
+def arrivals(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, random: Random) -> list[TaskDemand]:
     """The pods by name, shuffled; then some at random are left out, or copies appended, until their GPUs make up
     ``tune`` times the cluster's. A tune of 0, or pods without GPUs, leave the number as it is."""
     queue = [p.ask for p in sorted(pods, key=lambda p: p.name)]
@@ -57,7 +57,9 @@ def arrivals(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, r
     return _tuned(queue, list(queue), nodes, tune=tune, random=random)
 
 
-def _tuned(queue: list[Ask], known: list[Ask], nodes: Sequence[NodeRow], *, tune: float, random: Lots) -> list[Ask]:
+def _tuned(
+    queue: list[TaskDemand], known: list[TaskDemand], nodes: Sequence[NodeRow], *, tune: float, random: TieBreaks
+) -> list[TaskDemand]:
     capacity = sum(n.gpus for n in nodes) * WHOLE_GPU
     bar = round(tune * capacity)
     requested = sum(a.total for a in queue)
@@ -68,13 +70,13 @@ def _tuned(queue: list[Ask], known: list[Ask], nodes: Sequence[NodeRow], *, tune
     return _more(queue, known, bar - requested, random)
 
 
-def _fewer(queue: list[Ask], excess: int, random: Lots) -> list[Ask]:
+def _fewer(queue: list[TaskDemand], excess: int, random: TieBreaks) -> list[TaskDemand]:
     while excess > 0:
         excess -= queue.pop(random.randrange(len(queue))).total
     return queue
 
 
-def _more(queue: list[Ask], known: list[Ask], room: int, random: Lots) -> list[Ask]:
+def _more(queue: list[TaskDemand], known: list[TaskDemand], room: int, random: TieBreaks) -> list[TaskDemand]:
     """The published code weighs the drawn pod by its share of one GPU when it asks whether it is still below the bar;
     the few GPUs more that come of it are part of the published figures."""
     while True:

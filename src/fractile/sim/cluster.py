@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fractile.policy.score.board import Choice
-from fractile.policy.score.candidates import lowest
-from fractile.policy.score.view import KINDS, NO_DEVICE, WHOLE_GPU, Ask, Ints, View
-from fractile.sim.trace import NodeRow
+from fractile.policy.nodes.candidates import lowest
+from fractile.policy.nodes.score_cache import Choice
+from fractile.policy.nodes.view import KINDS, NO_DEVICE, WHOLE_GPU, Ints, TaskDemand, View
+from fractile.sim.snapshot.trace import NodeRow
 
 POD_SLOTS = 1001  # per node, as in the published experiments
 
 
-class Held(msgspec.Struct, frozen=True):
+class TaskPlace(msgspec.Struct, frozen=True):
     """Where a pod is: its row and its devices."""
 
     row: int
@@ -28,17 +28,17 @@ class Cluster:
         self.capacity = int(self.view.gpus.sum()) * WHOLE_GPU
         self.allocated = 0  # thousandths of GPUs
 
-    def place(self, ask: Ask, choice: Choice) -> Held:
+    def place(self, ask: TaskDemand, choice: Choice) -> TaskPlace:
         """Takes what is asked for on the chosen node."""
-        held = Held(choice.row, self._devices(ask, choice))
+        held = TaskPlace(choice.row, self._devices(ask, choice))
         self._change(ask, held, -1)
         return held
 
-    def release(self, ask: Ask, held: Held) -> None:
+    def release(self, ask: TaskDemand, held: TaskPlace) -> None:
         """Gives it back."""
         self._change(ask, held, 1)
 
-    def _devices(self, ask: Ask, choice: Choice) -> tuple[int, ...]:
+    def _devices(self, ask: TaskDemand, choice: Choice) -> tuple[int, ...]:
         if ask.gpus == 0:
             return ()
         if ask.shares:
@@ -47,7 +47,7 @@ class Cluster:
         free = self.view.gpu_left[choice.row : choice.row + 1] == WHOLE_GPU
         return tuple(int(d) for d in np.flatnonzero(lowest(free, ask.gpus)[0]))
 
-    def _change(self, ask: Ask, held: Held, sign: int) -> None:
+    def _change(self, ask: TaskDemand, held: TaskPlace, sign: int) -> None:
         view, row = self.view, held.row
         view.cpu_left[row] += sign * ask.cpu
         view.memory_left[row] += sign * ask.memory

@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 
-class Point(msgspec.Struct, frozen=True):
+class CurvePoint(msgspec.Struct, frozen=True):
     """A point of a curve: all three in percent of the cluster's GPUs."""
 
     arrived: int
@@ -45,10 +45,12 @@ class Curve:
         """Where there are points."""
         return sorted(self._points)
 
-    def points(self, weight: int) -> tuple[Point, ...]:
+    def points(self, weight: int) -> tuple[CurvePoint, ...]:
         """All of them; ``weight`` as in ``fragmented``."""
         return tuple(
-            Point(percent, 100 * allocated / count / self._capacity, 100 * fragments / count / weight / self._capacity)
+            CurvePoint(
+                percent, 100 * allocated / count / self._capacity, 100 * fragments / count / weight / self._capacity
+            )
             for percent, (count, allocated, fragments) in sorted(self._points.items())
         )
 

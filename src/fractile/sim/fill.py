@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fractile.policy.score.board import Board
-from fractile.policy.score.fragmentation import Causes, Forecast, causes, fragments
-from fractile.policy.score.mix import Mix
-from fractile.policy.score.policy import Policy, Situation
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import Ask, Ints
+from fractile.policy.nodes.fragmentation import Causes, Forecast, causes, fragments
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.policy import Policy, ScoringContext
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import Ints, TaskDemand
 from fractile.sim.arrivals import orders
 from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Curve
 from fractile.sim.sample import Sampled
-from fractile.sim.trace import NodeRow, PodRow
+from fractile.sim.snapshot.trace import NodeRow, PodRow
 
 Fragments = Callable[[Ints, Ints, Ints, Forecast], Ints]
 Tell = Callable[[int, int], None]  # pods done, of so many
@@ -46,7 +46,7 @@ def fill(
     clock: Callable[[], float] = time.monotonic,
     measure: Fragments = fragments,
     sample: int | None = None,
-    situation: Situation | None = None,
+    situation: ScoringContext | None = None,
     order: str = "own",
 ) -> FillRun:
     """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: how many percent of
@@ -58,7 +58,7 @@ def fill(
     situation = situation or situation_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
-    board = Board(cluster.view, policy, situation)
+    board = ScoreCache(cluster.view, policy, situation)
     seen = board if sample is None else Sampled(board, cluster.view, sample)
     run = _Filling(cluster, seen, situation, curve, measure)
     start = clock()
@@ -80,7 +80,7 @@ def fill(
 
 class _Filling:
     def __init__(
-        self, cluster: Cluster, board: Board | Sampled, situation: Situation, curve: Curve, measure: Fragments
+        self, cluster: Cluster, board: ScoreCache | Sampled, situation: ScoringContext, curve: Curve, measure: Fragments
     ) -> None:
         self.curve = curve
         self.causes: Causes | None = None
@@ -92,7 +92,7 @@ class _Filling:
         self._fragment = self._fragments_of(slice(None))  # [N]
         self._fragments = int(self._fragment.sum())
 
-    def arrive(self, ask: Ask, draw: int) -> None:
+    def arrive(self, ask: TaskDemand, draw: int) -> None:
         if self.causes is None and self._arrived + ask.total > self._cluster.capacity:
             self.causes = causes(self._cluster.view, self._expected)
         self._arrived += ask.total

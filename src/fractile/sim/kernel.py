@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from fractile.policy.score import fragmentation
-from fractile.policy.score.policy import Policy
-from fractile.policy.score.table import find
+from fractile.policy.nodes import fragmentation
+from fractile.policy.nodes.policies.table import find
+from fractile.policy.nodes.policy import Policy
 from fractile.sim.fill import Fragments
 
 
@@ -26,7 +26,7 @@ def kernel_of(*, compiled: bool) -> Kernel:
     """Importing the compiled one takes a second, and half a minute the first time on a machine."""
     if not compiled:
         return Kernel(_known, fragmentation.fragments)
-    module = importlib.import_module("fractile.policy.score.compiled")
+    module = importlib.import_module("fractile.policy.nodes.policies.compiled")
     return Kernel(lambda name: module.compiled(name, _known(name)), module.fragments)
 
 

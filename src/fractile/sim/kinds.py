@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fractile.policy.score.view import Flags, Ints
-from fractile.policy.where import Where
-from fractile.sim.snapshot import Demand, Machine, Part
+from fractile.policy.nodes.view import Flags, Ints
+from fractile.policy.nodes.where import Where
+from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, Machine
 
 MOST = 64
 
@@ -41,7 +41,7 @@ class Kinds:
             known = self._barred[where] = table[:, 0].copy(), table[:, 1].copy()
         return known
 
-    def admitted(self, part: Part) -> Flags:
+    def admitted(self, part: DemandPart) -> Flags:
         """Cards that the part's conditions admit; where a node has none it does not matter. [N, D]"""
         key = part.selectors, part.models
         known = self._admitted.get(key)
@@ -65,7 +65,7 @@ class Kinds:
         ok = ~(taint | label)
         return ok if demand.part is None else ok & self.admitted(demand.part).all(axis=1)
 
-    def _admit(self, part: Part) -> Flags:
+    def _admit(self, part: DemandPart) -> Flags:
         if not part.constrained:
             return np.ones((len(self._machines), self._width), np.bool_)
         found = np.ones((len(self._machines), self._width), np.bool_)
@@ -98,4 +98,4 @@ def _conditions(demand: Demand) -> Demand:
     part = demand.part
     if part is None:
         return Demand(0, 0, None, demand.where)
-    return Demand(0, 0, Part(1, selectors=part.selectors, models=part.models), demand.where)
+    return Demand(0, 0, DemandPart(1, selectors=part.selectors, models=part.models), demand.where)

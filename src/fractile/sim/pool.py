@@ -9,8 +9,8 @@ models do not count. Whoever fits is taken, as by a policy.
 
 import heapq
 
-from fractile.policy.score.prices import UNIT, Prices
-from fractile.policy.score.view import WHOLE_GPU, Ask
+from fractile.policy.nodes.prices import UNIT, Prices
+from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 
 
 class Pool:
@@ -23,7 +23,7 @@ class Pool:
         self._begin, self._end = begin, end
         self._leaving: list[tuple[float, int]] = []  # when, and what it cost
 
-    def arrive(self, now: float, ask: Ask, lifetime: float) -> None:
+    def arrive(self, now: float, ask: TaskDemand, lifetime: float) -> None:
         """In the order of time."""
         while self._leaving and self._leaving[0][0] <= now:
             self._left += heapq.heappop(self._leaving)[1]
@@ -36,5 +36,5 @@ class Pool:
             self._left -= cost
             heapq.heappush(self._leaving, (leaves, cost))
 
-    def _cost(self, ask: Ask) -> int:
+    def _cost(self, ask: TaskDemand) -> int:
         return int(self._prices.value[ask.milli]) if ask.shares else ask.total * UNIT // WHOLE_GPU

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import Synchronized
 
 from fractile.errors import SetupError
-from fractile.sim.runs import PARTS, Experiment, Outcome, Run, Worker
-from fractile.wire.simulation import Figures
+from fractile.sim.runs import PARTS, Experiment, Run, RunOutcome, Worker
+from fractile.wire.output.simulation import RunFigures
 
 _SETTLE = 0.2  # seconds between two looks at how far the runs are
 
@@ -27,14 +27,14 @@ Progress = Callable[[int, int], None]  # parts done, of so many
 
 def run_all(
     experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
-) -> dict[Run, Figures]:
+) -> dict[Run, RunFigures]:
     """The figures of every run. SetupError if a process dies."""
     return {run: found.figures for run, found in outcomes(experiment, runs, jobs=jobs, progress=progress).items()}
 
 
 def outcomes(
     experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
-) -> dict[Run, Outcome]:
+) -> dict[Run, RunOutcome]:
     """Figures and curves of every run. SetupError if a process dies."""
     if jobs <= 1 or len(runs) <= 1:
         return _here(experiment, runs, progress)
@@ -44,15 +44,15 @@ def outcomes(
         raise SetupError("a process of the simulation died, perhaps for want of memory; try fewer --jobs") from None
 
 
-def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, Outcome]:
+def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, RunOutcome]:
     worker = Worker(experiment)
-    found: dict[Run, Outcome] = {}
+    found: dict[Run, RunOutcome] = {}
     for number, run in enumerate(runs):
         found[run] = worker.outcome(run, lambda part, n=number: progress(n * PARTS + part, PARTS * len(runs)))
     return found
 
 
-def _elsewhere(experiment: Experiment, runs: Sequence[Run], jobs: int, progress: Progress) -> dict[Run, Outcome]:
+def _elsewhere(experiment: Experiment, runs: Sequence[Run], jobs: int, progress: Progress) -> dict[Run, RunOutcome]:
     context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
     done: Synchronized[int] = context.Value(c_longlong, 0)
     theirs, ours = context.Pipe(duplex=False)
@@ -101,7 +101,7 @@ def _end_with(lifeline: "Connection[None, None]") -> None:
     os._exit(1)
 
 
-def _there(run: Run) -> Outcome:
+def _there(run: Run) -> RunOutcome:
     worker, done = _worker[0]
     last = 0
 

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from fractile.policy.score.mix import Mix, mix_of
-from fractile.policy.score.prices import UNIT, prices_of
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import WHOLE_GPU
+from fractile.policy.nodes.mix import Mix, mix_of
+from fractile.policy.nodes.prices import UNIT, prices_of
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import WHOLE_GPU
 from fractile.sim.cluster import Cluster
-from fractile.sim.curve import Point
+from fractile.sim.curve import CurvePoint
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.kernel import kernel_of
+from fractile.sim.snapshot.trace import NodeRow, PodRow
 from fractile.sim.steady import SteadyRun, steady
-from fractile.sim.trace import NodeRow, PodRow
-from fractile.wire.simulation import Figures
+from fractile.wire.output.simulation import RunFigures
 
 PARTS = 1000  # of one run, for a progress bar
 
@@ -41,11 +41,11 @@ class Run(msgspec.Struct, frozen=True, order=True):
     seed: int
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """What a run came to; a steady state has no curve."""
 
-    figures: Figures
-    curve: tuple[Point, ...] = ()
+    figures: RunFigures
+    curve: tuple[CurvePoint, ...] = ()
 
 
 class Worker:
@@ -58,7 +58,7 @@ class Worker:
         self._situation = situation_of(Cluster(experiment.nodes).view, self._mix)
         self._kernel = kernel_of(compiled=experiment.compiled)
 
-    def outcome(self, run: Run, tell: Callable[[int], None]) -> Outcome:
+    def outcome(self, run: Run, tell: Callable[[int], None]) -> RunOutcome:
         """``tell`` hears how many of ``PARTS`` are done."""
         e = self._experiment
         policy = self._kernel.policy(run.policy)
@@ -73,7 +73,7 @@ class Worker:
 
         if e.mode == "steady":
             settled = steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part, sample=e.sample)
-            return Outcome(_steady_figures(settled))
+            return RunOutcome(_steady_figures(settled))
         filled = fill(
             e.nodes,
             e.pods,
@@ -87,7 +87,7 @@ class Worker:
             situation=self._situation,
             order=e.order,
         )
-        return Outcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))
+        return RunOutcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))
 
 
 def sharing_floor(mix: Mix) -> float:
@@ -99,10 +99,10 @@ def sharing_floor(mix: Mix) -> float:
     return 100 * lost / (demand + lost) if demand else 0.0
 
 
-def _fill_figures(run: FillRun, floor: float, gpus: int) -> Figures:
+def _fill_figures(run: FillRun, floor: float, gpus: int) -> RunFigures:
     unit = run.weight * gpus * WHOLE_GPU / 100 or 1.0
     c = run.causes
-    return Figures(
+    return RunFigures(
         allocation_at_100=run.curve.allocation(100),
         allocation_at_130=run.curve.allocation(130),
         fragmented=(c.no_gpu_asked + c.wrong_model + c.lack_gpu + c.lack_cpu + c.sharing_remainder) / unit,
@@ -119,8 +119,8 @@ def _fill_figures(run: FillRun, floor: float, gpus: int) -> Figures:
     )
 
 
-def _steady_figures(run: SteadyRun) -> Figures:
-    return Figures(
+def _steady_figures(run: SteadyRun) -> RunFigures:
+    return RunFigures(
         allocation=100 * run.allocation,
         acceptance=100 * run.acceptance,
         offered=100 * run.offered,

@@ -11,8 +11,8 @@ import re
 
 import numpy as np
 
-from fractile.policy.score.board import Board, Choice
-from fractile.policy.score.view import Ask, Flags, View, roomy, total_left
+from fractile.policy.nodes.score_cache import Choice, ScoreCache
+from fractile.policy.nodes.view import Flags, TaskDemand, View, roomy, total_left
 
 ADAPTIVE = 0
 _LEAST_NODES = 100
@@ -43,7 +43,7 @@ def enough(nodes: int, percent: int) -> int:
 class Sampled:
     """A board of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
 
-    def __init__(self, board: Board, view: View, percent: int) -> None:
+    def __init__(self, board: ScoreCache, view: View, percent: int) -> None:
         self._board = board
         self._view = view
         self._enough = enough(len(view.number), percent)
@@ -54,7 +54,7 @@ class Sampled:
         """A node is not as it was."""
         self._board.changed(row)
 
-    def best(self, ask: Ask, draw: int) -> Choice | None:
+    def best(self, ask: TaskDemand, draw: int) -> Choice | None:
         """The best of the nodes shown."""
         fits = self._fits(ask)
         looked = 0
@@ -77,7 +77,7 @@ class Sampled:
         self._start = (self._start + seen) % nodes
         return shown, seen
 
-    def _fits(self, ask: Ask) -> Flags:
+    def _fits(self, ask: TaskDemand) -> Flags:
         """By the sums of a node: CPU, memory, pods, GPUs; and labels, by which pods choose models."""
         view = self._view
         fits = (view.cpu_left >= ask.cpu) & roomy(view, ask)
@@ -85,7 +85,7 @@ class Sampled:
             return fits
         return fits & (total_left(view) >= ask.total) & self._accepted(ask)
 
-    def _accepted(self, ask: Ask) -> Flags:
+    def _accepted(self, ask: TaskDemand) -> Flags:
         if ask.models not in self._models:
             names = np.array([not ask.models or name in ask.models for name in self._view.models], np.bool_)
             self._models[ask.models] = names[self._view.model]

@@ -15,16 +15,16 @@ from random import Random
 import msgspec
 
 from fractile.errors import SetupError
-from fractile.policy.score.board import Board
-from fractile.policy.score.mix import Mix
-from fractile.policy.score.policy import Policy
-from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import WHOLE_GPU, Ask
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.policy import Policy
+from fractile.policy.nodes.score_cache import ScoreCache
+from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.arrivals import in_order
-from fractile.sim.cluster import Cluster, Held
+from fractile.sim.cluster import Cluster, TaskPlace
 from fractile.sim.pool import Pool
 from fractile.sim.sample import Sampled
-from fractile.sim.trace import NodeRow, PodRow
+from fractile.sim.snapshot.trace import NodeRow, PodRow
 
 WARM_UP = 3.0  # mean lifetimes
 MEASURED = 5.0
@@ -62,7 +62,7 @@ def steady(
     """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     situation = situation_of(cluster.view, mix, leaving=True)
-    board = Board(cluster.view, policy, situation)
+    board = ScoreCache(cluster.view, policy, situation)
     random = Random(f"{seed}:steady")
     asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     requested = sum(a.total for a in asks)
@@ -93,16 +93,16 @@ def steady(
 
 
 class _Coming:
-    def __init__(self, cluster: Cluster, board: Board | Sampled, pool: Pool, seed: int) -> None:
+    def __init__(self, cluster: Cluster, board: ScoreCache | Sampled, pool: Pool, seed: int) -> None:
         self.area = 0.0  # thousandths of GPUs x lifetimes, after the warm-up
         self.asked = self.pods = self.failed = self.failed_milli = 0
         self._cluster, self._board, self._pool = cluster, board, pool
         self._lots = seed << 32
         self._number = 0
         self._now = 0.0
-        self._leaving: list[tuple[float, int, Ask, Held]] = []  # the number makes the order total
+        self._leaving: list[tuple[float, int, TaskDemand, TaskPlace]] = []  # the number makes the order total
 
-    def arrive(self, now: float, ask: Ask, lifetime: float) -> None:
+    def arrive(self, now: float, ask: TaskDemand, lifetime: float) -> None:
         self.until(now)
         self._pool.arrive(now, ask, lifetime)
         counts = now >= WARM_UP

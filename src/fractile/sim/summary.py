@@ -8,13 +8,13 @@ import msgspec
 
 from fractile.sim.runs import Experiment, Run
 from fractile.sim.sample import text_of
-from fractile.wire.simulation import Figures, Paired, PolicyReport, SeedReport, Simulation
+from fractile.wire.output.simulation import Paired, PolicyReport, RunFigures, SeedReport, Simulation
 
 HEADLINE = {"fill": "allocation_at_100", "steady": "allocation"}
 
 
 def summary(
-    experiment: Experiment, policies: Sequence[str], seeds: Sequence[int], found: Mapping[Run, Figures]
+    experiment: Experiment, policies: Sequence[str], seeds: Sequence[int], found: Mapping[Run, RunFigures]
 ) -> Simulation:
     """Policies in the order in which they were asked for; each is compared with those before it."""
     figure = HEADLINE[experiment.mode]
@@ -34,15 +34,15 @@ def summary(
     )
 
 
-def _policy(policy: str, seeds: Sequence[int], found: Mapping[Run, Figures]) -> PolicyReport:
+def _policy(policy: str, seeds: Sequence[int], found: Mapping[Run, RunFigures]) -> PolicyReport:
     each = tuple(SeedReport(seed, found[Run(policy, seed)]) for seed in seeds)
     columns: dict[str, list[float | None]] = {
-        name: [getattr(s.figures, name) for s in each] for name in Figures.__struct_fields__
+        name: [getattr(s.figures, name) for s in each] for name in RunFigures.__struct_fields__
     }
     return PolicyReport(
         policy,
-        mean=Figures(**{name: _mean(values) for name, values in columns.items()}),
-        stdev=Figures(**{name: _stdev(values) for name, values in columns.items()}),
+        mean=RunFigures(**{name: _mean(values) for name, values in columns.items()}),
+        stdev=RunFigures(**{name: _stdev(values) for name, values in columns.items()}),
         seeds=each,
     )
 
@@ -74,7 +74,7 @@ def _stdev(values: Sequence[float | None]) -> float | None:
 def without_times(report: Simulation) -> Simulation:
     """Everything that follows from the seeds; speed does not."""
 
-    def bare(figures: Figures) -> Figures:
+    def bare(figures: RunFigures) -> RunFigures:
         return msgspec.structs.replace(figures, decisions_per_second=None)
 
     return msgspec.structs.replace(

@@ -97,7 +97,7 @@ class KnownNames:
         """Whether it was made of these."""
         return self._names == names
 
-    def find(self, text: bytes | msgspec.Raw) -> "Found | None":
+    def find(self, text: bytes | msgspec.Raw) -> "FoundNames | None":
         """The names of a JSON list; None unless all are known and plainly written."""
         data = self._scratch.bytes("data", len(text) + self._width)
         data[: len(text)] = np.frombuffer(text, np.uint8)
@@ -115,9 +115,9 @@ class KnownNames:
         found = self._table.find(rows)
         there = self._rows.take(found, axis=0, out=self._scratch.like("rows", rows), mode="clip")
         alike = bool((there == rows).all()) and np.array_equal(self._lengths.take(found), lengths)
-        return Found(self._of.take(found), found) if alike else None
+        return FoundNames(self._of.take(found), found) if alike else None
 
-    def scored(self, found: "Found", scores: _Ints) -> bytes:
+    def scored(self, found: "FoundNames", scores: _Ints) -> bytes:
         """The answer of prioritize with a score of 0 .. 10 for each. Names of one length stand together: to
         kube-scheduler their order means nothing."""
         sort = 2 * self._lengths.take(found.rows) + (scores == _TEN)
@@ -143,7 +143,7 @@ class KnownNames:
         return rows
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundNames(msgspec.Struct, frozen=True):
     """``places`` of names, in the order of the request. ``rows``: among those that can be told by their bytes."""
 
     places: _Ints

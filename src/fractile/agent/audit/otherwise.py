@@ -1,0 +1,60 @@
+"""What a stricter ``--outside-ledger`` would do to pods that this one leaves alone, so that it can be chosen with care.
+
+What spares a pod is read again once a minute, as before an eviction: an administrator labels namespaces meanwhile. All
+processes of a container that do the same share the answer.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from fractile.agent.audit.unaccounted import Finding
+from fractile.agent.node.owners import ProcessOwner
+from fractile.kube.pacing import Clock
+from fractile.policy.outside import Policy, left_by
+
+_AGAIN = 60.0  # seconds
+_KEPT = 600.0
+
+_Use = tuple[str, str, str, str]  # UID of the pod, container, kind, card
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    why: str | None
+    asked: float
+
+
+class Otherwise:
+    """``why``: why the pod is spared; "" if it is not, None if that cannot be said now."""
+
+    def __init__(
+        self,
+        why: Callable[[ProcessOwner, Finding], Awaitable[str | None]],
+        *,
+        policy: Policy,
+        grace: float,
+        clock: Clock,
+    ) -> None:
+        self._why = why
+        self._policy: Policy = policy
+        self._grace = grace
+        self._clock = clock
+        self._answers: dict[_Use, _Answer] = {}
+
+    async def ask(self, owner: ProcessOwner, finding: Finding) -> None:
+        """Unless it was asked within the last minute."""
+        now = self._clock()
+        known = self._answers.get(_use(owner, finding))
+        if known is not None and now < known.asked + _AGAIN:
+            return
+        self._answers = {use: a for use, a in self._answers.items() if now < a.asked + _KEPT}
+        self._answers[_use(owner, finding)] = _Answer(await self._why(owner, finding), now)
+
+    def sentence(self, owner: ProcessOwner, finding: Finding) -> str:
+        """Why the pod stays, by the last answer."""
+        known = self._answers.get(_use(owner, finding))
+        return left_by(self._policy, finding.kind, known.why if known is not None else None, self._grace)
+
+
+def _use(owner: ProcessOwner, finding: Finding) -> _Use:
+    return owner.uid, owner.container, finding.kind, finding.card

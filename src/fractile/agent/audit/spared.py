@@ -1,0 +1,181 @@
+"""Which pods the audit leaves alone although they use a card that they were not given. Pure, but for ``Spared``.
+
+The pod and the labels of its namespace are read again before every eviction: a label may have been set since the pod
+was warned. What the ledger gave to the pod stands in its placement, which only the control plane writes: it counts also
+where this node's record of it is lost. What another device plugin gave it before Fractile came stands in kubelet's
+record (``given``). A request alone is no right: kubelet admits a pod that asks for a resource which its node does not
+have, and gives it nothing. Nor is a resource claim, which may ask for nothing (``claims``). Failure rule: closed. What
+cannot be read is not evicted now; the audit comes back to it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from fractile.agent.audit import claims, given
+from fractile.agent.kubelet.kubelet_state import KubeletState
+from fractile.agent.node.owners import ProcessOwner
+from fractile.dialects import table
+from fractile.dialects.dialect import ResourceKind
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.units import CardUUID
+from fractile.wire.fractile import placement
+from fractile.wire.kubernetes.objects import ALLOWED, KubeStruct, Namespace, Node, ObjectMeta, ResourceRequirements
+from fractile.wire.quantity import whole_number
+
+SYSTEM = "fractile-system"
+
+_MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a file; a pod of a user it does not run
+_CRITICAL = 2_000_000_000  # priorities that no user may give; system-cluster-critical
+_CRITICAL_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
+_CALL = 5.0
+_JUDGED = 64  # pods whose claims are partly read; more are not looked at within a few minutes
+
+
+class _Container(KubeStruct, frozen=True):
+    resources: ResourceRequirements | None = None
+
+
+class _Spec(KubeStruct, frozen=True):
+    node_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    resource_claims: claims.Named | None = None
+    termination_grace_period_seconds: int | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class Subject(KubeStruct, frozen=True):
+    """A pod, as far as this is decided by it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: claims.Claims = claims.Claims()
+
+
+def why(pod: Subject, namespace: Namespace, others: Collection[str]) -> str:
+    """The rest of a sentence that begins with the pod; "" when it may be evicted, as far as its claims do not forbid
+    it. ``others``: resources of ours that this node has from another device plugin."""
+    meta, spec = pod.metadata, pod.spec
+    if _MIRROR in (meta.annotations or {}):  # an owner of kind Node, users can write themselves
+        return "is static: kubelet runs it from a file"
+    if spec.priority_class_name in _CRITICAL_CLASSES or (spec.priority or 0) >= _CRITICAL:
+        return "is critical for its node or its cluster"
+    if meta.namespace == SYSTEM:
+        return f"is in namespace {SYSTEM}"
+    if namespace.names_devices:
+        return f"is in a namespace that has the label {ALLOWED}=allow"
+    if held := sorted(asked(spec) & frozenset(others)):
+        return f"holds {held[0]} of another device plugin"
+    return ""
+
+
+def asked(spec: _Spec) -> frozenset[str]:
+    """The resources with device ids of which it asks for more than nothing."""
+    requirements = (c.resources for c in (*(spec.containers or ()), *(spec.init_containers or ())))
+    return frozenset(
+        name
+        for r in requirements
+        if r is not None
+        for name, amount in (r.limits or {}).items()
+        if name in table.RESOURCES and table.kind(name) is not ResourceKind.AMOUNT and _some(amount)
+    )
+
+
+def holds(pod: Subject, card: CardUUID) -> bool:
+    """Whether the ledger gave the pod a part of the card."""
+    text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
+    given = None if text is None else placement.recorded(text)
+    if given is None or given.node != pod.spec.node_name:
+        return False
+    return any(s.card == card for c in given.containers for s in c.slices)
+
+
+def _some(amount: object) -> bool:
+    try:
+        return whole_number(amount) > 0
+    except WireError:
+        return False
+
+
+class Spared:
+    """Asks the API server, and kubelet by ``record``. ``served``: the resources that this agent serves."""
+
+    def __init__(
+        self, client: KubeClient, served: Collection[str], record: Callable[[], Awaitable[KubeletState]]
+    ) -> None:
+        self._client = client
+        self._record = record
+        self._served = frozenset(served)
+        self._known: dict[str, set[str]] = {}  # claims that give a pod no GPU, by its UID, while others are to be read
+
+    async def why(
+        self, owner: ProcessOwner, card: CardUUID | None = None, *, given_library: bool = False
+    ) -> str | None:
+        """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
+        that of which the pod must hold nothing to be evicted. ``given_library``: its container must have been given
+        the library, which an agent without one does not."""
+        try:
+            async with asyncio.timeout(_CALL):
+                pod = await self._pod(owner)
+                if pod is None or pod.metadata.uid != owner.uid:
+                    return ""
+                namespace = await self._client.get(paths.namespace(owner.namespace), Namespace)
+                others = await self._of_other_plugins(pod.spec)
+                record = (await self._record()).recorded
+                before = given.by_another(record, pod.metadata.uid)
+            claim = await self._claim(pod)
+        except (ApiError, Unreachable, WireError, TimeoutError):
+            return None
+        if card is not None and holds(pod, card):
+            return f"holds a part of card {card}, by its placement"
+        if before is None:
+            return None
+        if before:
+            return f"was given {before} by another device plugin, before Fractile served it on this node"
+        if given_library and not given.library(record, owner.uid, owner.container):
+            return "was given no library, by kubelet's record"
+        if claim:
+            return f"has GPUs by the resource claim {claim}"
+        return why(pod, namespace, others)
+
+    async def grace(self, owner: ProcessOwner, *, most: int) -> int:
+        """Seconds that the pod's processes have to end: what the pod says, but 1 at the least, since with 0 the pod
+        would be gone from the API server while its containers still run. Raises what reading the pod raises."""
+        pod = await self._client.get(paths.pod(owner.namespace, owner.pod), Subject)
+        own = pod.spec.termination_grace_period_seconds
+        return most if own is None else max(1, min(own, most))
+
+    async def _claim(self, pod: Subject) -> str:
+        """The claim that gives it GPUs. All are reserved for the pod before it starts, so one that was read and gives
+        it none need not be read again: a slow API server is asked for the rest the next time."""
+        wanted = claims.names(pod.spec.resource_claims, pod.status)
+        if not wanted:
+            return ""
+        uid = pod.metadata.uid
+        known = self._known.pop(uid, set[str]())
+        self._known[uid] = known
+        if len(self._known) > _JUDGED:
+            del self._known[next(iter(self._known))]
+        async with asyncio.timeout(_CALL):
+            found = await claims.held(self._client, pod.metadata.namespace, wanted, uid, known)
+        self._known.pop(uid, None)
+        return found
+
+    async def _of_other_plugins(self, spec: _Spec) -> frozenset[str]:
+        """What the node has of the resources that the pod asks for and this agent does not serve."""
+        found = asked(spec) - self._served
+        if not found:
+            return found
+        node = await self._client.get(paths.node(spec.node_name), Node)
+        return frozenset(name for name in found if _some((node.status.allocatable or {}).get(name, "0")))
+
+    async def _pod(self, owner: ProcessOwner) -> Subject | None:
+        try:
+            return await self._client.get(paths.pod(owner.namespace, owner.pod), Subject)
+        except ApiError as e:
+            if e.code == 404:
+                return None
+            raise

@@ -1,0 +1,176 @@
+"""GetPreferredAllocation: make kubelet's choice of ids agree with the placement of the pod that it admits.
+
+Failure rule: never an error, which would kill the pod for good. Whatever goes wrong, some ids are preferred and the
+reason is logged; PreStart, which kubelet repeats, then settles what they mean. It can move a placement to where kubelet
+put the pod only if there is room, and kubelet never chooses again: so where nothing is known of the pod, the card with
+the most room is preferred.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from fractile.agent.deviceplugin.preferred_ids import prefer
+from fractile.agent.kubelet.identity import AdmittedContainer, Unknown, who_asks
+from fractile.agent.kubelet.kubelet_state import Kubelet
+from fractile.agent.node.pods import NodePods, placement_of
+from fractile.dialects import table
+from fractile.dialects.dialect import Facts
+from fractile.errors import ApiError, FractileError, Unreachable, WireError
+from fractile.kube.pacing import Clock, Sleep
+from fractile.model.request import peak_amount
+from fractile.model.units import CardUUID, PodUID
+from fractile.wire.fractile.device_ids import split
+
+_BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
+_AGAIN = 0.25  # seconds until an API server that was away is asked again
+_REMEMBERED = 256  # steered sets; a node runs 110 pods
+_UNSEEN = 60.0  # seconds until the watch has surely shown a pod that kubelet admits
+
+log = logging.getLogger(__name__)
+
+
+_Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: a kilobyte where 8,000 ids are a megabyte
+
+
+class _Steered(msgspec.Struct):
+    uid: PodUID
+    until: float  # by our clock; from then on it counts only while the pod is there
+    ids: _Mask
+    facts: Facts
+    given: bool = False  # to the container that it was steered for
+
+
+class PreferredAllocation:
+    """Answers for all resources, and remembers for which pod's total it steered which ids. ``room``: what is left of
+    each card beside the pods of the node, in the card's own unit."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        pods: NodePods,
+        *,
+        room: Callable[[], Mapping[CardUUID, int]] = dict[CardUUID, int],
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._room = room
+        self._clock = clock
+        self._sleep = sleep
+        self._steered: dict[str, deque[_Steered]] = {}
+
+    async def prefer(
+        self, resource: str, *, available: list[str], must_include: list[str], size: int, distinct: bool = False
+    ) -> list[str]:
+        """The ids to use; always an answer. ``distinct``: of different cards, where nothing is known."""
+        started = self._clock()
+        asking = await self._identify(resource)
+        wanted, why = _wanted(resource, asking)
+        room = None if wanted else self._room()
+        chosen = prefer(available, must_include, size, wanted=wanted, distinct=distinct, room=room)
+        self._remember(resource, _mask(chosen), asking)
+        log.info(
+            "prefer resource=%s size=%d pod=%s container=%s steered=%s reason=%s ms=%.1f",
+            resource,
+            size,
+            asking.request.key if isinstance(asking, AdmittedContainer) else "-",
+            asking.container.container if isinstance(asking, AdmittedContainer) else "-",
+            bool(wanted),
+            why,
+            (self._clock() - started) * 1000,
+        )
+        return chosen
+
+    async def facts(self, resource: str, ids: frozenset[str]) -> Facts:
+        """What is known of the container that gets these ids.
+
+        A container that took over an init container's ids was never steered, but these ids were, for its pod
+        (evidence/kubelet.md#init-containers): then it is looked up, and where that fails the pod's sum is known at
+        least.
+        """
+        mask = _mask(ids)
+        known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
+        if known is not None and not known.given and known.ids == mask:
+            known.given = True
+            return known.facts
+        asking = await self._identify(resource)
+        if isinstance(asking, AdmittedContainer):
+            return _facts(asking)
+        return Facts(known.facts.pod_amount if known else len(ids))
+
+    async def _identify(self, resource: str) -> AdmittedContainer | Unknown:
+        """Within the budget; an API server that is away for less is waited for."""
+        reason = ""
+        try:
+            async with asyncio.timeout(_BUDGET):
+                while True:
+                    try:
+                        return await who_asks(resource, await self._kubelet.books(), self._pods)
+                    except FractileError as e:
+                        reason = str(e)
+                        if not _passes(e):
+                            return Unknown(reason)
+                    await self._sleep(_AGAIN)
+        except TimeoutError:
+            return Unknown(reason or f"no answer within {_BUDGET:.0f} s")
+
+    def _remember(self, resource: str, ids: _Mask, asking: AdmittedContainer | Unknown) -> None:
+        """Ids that are given out anew no longer belong to whom they were steered before, nor do those of pods that are
+        gone: a set of 32,000 ids is 4 kB."""
+        before, now = self._steered.get(resource, ()), self._clock()
+        there = (s for s in before if _disjoint(s.ids, ids) and (now < s.until or self._pods.by_uid(s.uid)))
+        kept = deque(there, maxlen=_REMEMBERED)
+        if isinstance(asking, AdmittedContainer):
+            kept.append(_Steered(PodUID(asking.pod.metadata.uid), now + _UNSEEN, ids, _facts(asking)))
+        self._steered[resource] = kept
+
+
+def _passes(error: FractileError) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and (error.code == 429 or error.code >= 500))
+
+
+def _mask(ids: Iterable[str]) -> _Mask:
+    numbers: dict[CardUUID, bytearray] = {}
+    for device in ids:
+        try:
+            card, k = split(device)
+        except WireError:
+            continue
+        bits = numbers.setdefault(card, bytearray())
+        bits.extend(bytes(max(k // 8 + 1 - len(bits), 0)))
+        bits[k // 8] |= 1 << k % 8
+    return {card: int.from_bytes(bits, "little") for card, bits in numbers.items()}
+
+
+def _within(a: _Mask, b: _Mask) -> bool:
+    return all(not bits & ~b.get(card, 0) for card, bits in a.items())
+
+
+def _disjoint(a: _Mask, b: _Mask) -> bool:
+    return all(not bits & b.get(card, 0) for card, bits in a.items())
+
+
+def _facts(asking: AdmittedContainer) -> Facts:
+    return Facts(peak_amount(asking.request.containers, asking.container.resource), asking.container.amounts)
+
+
+def _wanted(resource: str, asking: AdmittedContainer | Unknown) -> tuple[Mapping[CardUUID, int], str]:
+    """How many ids of which card the placement stands for, or why nothing is known of it."""
+    if isinstance(asking, Unknown):
+        return {}, asking.reason
+    try:
+        placement = placement_of(asking.pod)
+    except FractileError as e:
+        return {}, str(e)
+    if placement is None:
+        return {}, "the pod has no placement"
+    slices = placement.slices_for(asking.container)
+    if not slices:
+        return {}, "the placement does not name the container"
+    return table.ids_wanted(resource, asking.container, slices), "placement"

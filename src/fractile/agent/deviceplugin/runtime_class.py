@@ -1,0 +1,70 @@
+"""Does the runtime of a pod's RuntimeClass load the library? Where it does not, the container does not start.
+
+The library comes by ``/etc/ld.so.preload`` and shares memory with its node, by a file. Runtimes that put containers
+into machines or kernels of their own (Kata, gVisor) share no memory with the node and need not read that file: there a
+container would be unlimited. A list of runtimes that do can be complete, one of those that do not cannot: so a handler
+that is not known is refused, and ``--runtime-handlers`` names more. Failure rule: closed; kubelet asks again.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+
+from fractile.agent.kubelet.owner import Denied
+from fractile.errors import ApiError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.pacing import Clock
+from fractile.wire.kubernetes.objects import KubeStruct
+from fractile.wire.kubernetes.pod_mounts import MountingPod
+
+KNOWN = frozenset({"runc", "crun", "youki"})
+_NVIDIA = "nvidia"  # nvidia, nvidia-cdi, nvidia-legacy: runc with a hook or a changed specification
+
+_FRESH = 60.0  # seconds; the handler of a class cannot be changed, but the class can be made anew
+_CALL = 5.0
+
+
+class _RuntimeClass(KubeStruct, frozen=True):
+    handler: str = ""
+
+
+class RuntimeClasses:
+    """Asks the API server for the handler of each class once in a minute. ``more``: handlers that are as good."""
+
+    def __init__(self, client: KubeClient, *, more: Collection[str] = (), clock: Clock = time.monotonic) -> None:
+        self._client = client
+        self._known = KNOWN | frozenset(more)
+        self._clock = clock
+        self._handlers: dict[str, tuple[str, float]] = {}
+
+    async def denied(self, pod: MountingPod) -> Denied | None:
+        """Why no container of the pod may start; None: they may. ApiError, Unreachable as the client raises."""
+        name = pod.spec.runtime_class_name
+        if not name:
+            return None
+        handler = await self._handler(name)
+        if handler in self._known or handler.startswith(_NVIDIA):
+            return None
+        return Denied(
+            f"pod {pod.metadata.namespace}/{pod.metadata.name} has runtimeClassName {name[:100]}, and its handler "
+            f"{handler[:100]!r} is not known to load Fractile's library into containers, which would be unlimited: use "
+            "a class of runc or crun, or, if the handler is one of these by another name, give the agents "
+            f"--runtime-handlers={handler[:100]}"
+        )
+
+    async def _handler(self, name: str) -> str:
+        known = self._handlers.get(name)
+        if known is not None and known[1] > self._clock():
+            return known[0]
+        try:
+            async with asyncio.timeout(_CALL):
+                handler = (await self._client.get(paths.runtime_class(name), _RuntimeClass)).handler
+        except TimeoutError:
+            raise Unreachable(f"the API server did not answer within {_CALL:.0f} s") from None
+        except ApiError as e:
+            if e.code != 404:
+                raise
+            handler = ""  # the pod was created while the class was there; kubelet refuses it anyway
+        self._handlers[name] = handler, self._clock() + _FRESH
+        return handler

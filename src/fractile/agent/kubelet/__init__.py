@@ -1,0 +1,1 @@
+"""What kubelet knows: the identity of a container, its checkpoint of devices, its pod-resources API."""

@@ -1,0 +1,205 @@
+"""Kubelet's books: which container holds which ids, from its pod-resources API and from its checkpoint file.
+
+pod-resources names the pods, with sidecars and apps, but neither UIDs nor ordinary init containers; the checkpoint
+knows UIDs, init containers and our answers to Allocate, but no names. Together they are exact
+(evidence/kubelet.md#pod-resources, evidence/kubelet.md#checkpoint).
+Failure rule: without pod-resources nothing can be said (BooksClosed); without the checkpoint less can be said.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Iterable, Sequence, Set
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+from google.protobuf.message import DecodeError
+
+from fractile.agent.kubelet import rpc
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
+from fractile.agent.kubelet.api import podresources_pb2 as pr
+from fractile.errors import FractileError, WireError
+from fractile.model.units import ContainerName, PodUID
+from fractile.region import directory
+from fractile.wire.foreign import kubelet_checkpoint
+from fractile.wire.foreign.kubelet_checkpoint import Recorded
+from fractile.wire.fractile.device_ids import compact
+
+_CALL = 5.0  # seconds; measured 1-9 ms
+_AT_ONCE = 1024 * 1024  # bytes of a checkpoint that is decoded in less than a hand-over to a thread may take
+_TRIES = 4  # kubelet allows 100 calls a second, 10 at once, and answers RESOURCE_EXHAUSTED above
+
+log = logging.getLogger(__name__)
+
+Held = dict[ContainerName, dict[str, Set[str]]]
+
+
+class KubeletStateMissing(FractileError):
+    """Kubelet's pod-resources API does not answer."""
+
+
+class ListedPod(msgspec.Struct, frozen=True):
+    """A pod of the list: what each of its containers holds, by resource. Containers that hold nothing are there too."""
+
+    namespace: str
+    name: str
+    held: Held
+
+
+class KubeletState(msgspec.Struct, frozen=True):
+    """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read. ``listed`` is
+    empty where the checkpoint alone was asked."""
+
+    listed: tuple[ListedPod, ...]
+    recorded: tuple[Recorded, ...] | None
+
+    def entry(self, uid: PodUID, container: str, resource: str) -> Recorded | None:
+        """What the checkpoint says of that container."""
+        return next(
+            (e for e in self.recorded or () if e.uid == uid and e.container == container and e.resource == resource),
+            None,
+        )
+
+    def recorded_holders(self, resource: str, ids: Set[str]) -> list[Recorded]:
+        """The checkpoint's containers that hold exactly these ids."""
+        wanted = compact(ids)
+        return [e for e in self.recorded or () if e.resource == resource and e.ids == wanted]
+
+    def listed_holders(self, resource: str, ids: Set[str]) -> list[tuple[ListedPod, ContainerName]]:
+        """The listed containers that hold exactly these ids."""
+        wanted = compact(ids)
+        return [
+            (pod, container)
+            for pod in self.listed
+            for container, held in pod.held.items()
+            if held.get(resource) == wanted
+        ]
+
+
+class Kubelet:
+    """Reads the books of the kubelet beside us.
+
+    One read at a time, since each may hold 60,000 ids; all who come while one is under way share the next one.
+    """
+
+    def __init__(self, pod_resources: Path, checkpoint: Path) -> None:
+        self._line = rpc.KubeletChannel(pod_resources)
+        self._socket = pod_resources
+        self._checkpoint = checkpoint
+        self._reading = asyncio.Lock()
+        self._asked = 0  # calls of ``books`` so far
+        self._last: tuple[int, KubeletState] | None = None  # a read, and how many calls had come when it began
+        self._known: dict[bytes, ListedPod] = {}  # of the last list, by how it was encoded: most pods are the same
+        self._in_use: frozenset[str] = frozenset()
+
+    def in_use(self) -> frozenset[str]:
+        """The resources of which some container held ids when the checkpoint was last read."""
+        return self._in_use
+
+    async def books(self) -> KubeletState:
+        """What kubelet says; read after this call was made, perhaps for another caller."""
+        self._asked += 1
+        mine = self._asked
+        async with self._reading:
+            if self._last is not None and self._last[0] >= mine:
+                began, books = self._last
+                self._last = None if mine == began else self._last  # the last who shares it
+                return books
+            began = self._asked
+            self._last = None
+            # The list comes first: what it shows is in the checkpoint by then, or soon.
+            listed = await self._list()
+            books = KubeletState(listed, await self._recorded())
+            if began > mine:
+                self._last = began, books
+            return books
+
+    async def record(self) -> KubeletState:
+        """The checkpoint alone. Kubelet writes it before it admits a container, so whoever is about to start is in it
+        (pkg/kubelet/cm/devicemanager/manager.go: what cannot be written down is not admitted)."""
+        return KubeletState((), await self._recorded())
+
+    async def close(self) -> None:
+        """Give up the connection; the next read makes another."""
+        await self._line.close()
+
+    async def _list(self) -> tuple[ListedPod, ...]:
+        for attempt in range(_TRIES):
+            try:
+                answer = await self._line.call(rpc.LIST_ENCODED, pr.ListPodResourcesRequest(), timeout=_CALL)
+                return self._decoded(answer.pod_resources)
+            except DecodeError:
+                raise KubeletStateMissing(f"kubelet's pod-resources API at {self._socket} answers nonsense") from None
+            except grpc.aio.AioRpcError as e:
+                if attempt == _TRIES - 1 or e.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise KubeletStateMissing(
+                        f"kubelet's pod-resources API at {self._socket} does not answer ({e.code().name}); "
+                        "see whether kubelet runs"
+                    ) from None
+            await asyncio.sleep(0.05 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _decoded(self, encoded: Iterable[bytes]) -> tuple[ListedPod, ...]:
+        found = [(kubelet_checkpoint.key_of(pod), pod) for pod in encoded]
+        listed = [self._known.get(key) or _listed(pr.PodResources.FromString(pod)) for key, pod in found]
+        self._known = dict(zip((key for key, _ in found), listed, strict=True))
+        return tuple(listed)
+
+    async def _recorded(self) -> tuple[Recorded, ...] | None:
+        """A thread costs the more the busier the node is, so only a file of very many ids is read in one."""
+        try:
+            if self._checkpoint.stat().st_size <= _AT_ONCE:
+                return self._read()
+            return await asyncio.to_thread(self._read)
+        except FileNotFoundError:
+            return ()  # a kubelet that has handed out nothing yet
+        except (OSError, WireError) as e:
+            log.warning("checkpoint unreadable reason=%s", e)
+            return None
+
+    def _read(self) -> tuple[Recorded, ...]:
+        recorded = kubelet_checkpoint.decode(self._checkpoint.read_bytes())
+        self._in_use = frozenset(e.resource for e in recorded)
+        return recorded
+
+
+def mounted(entry: Recorded) -> Path | None:
+    """The token directory that our answer to Allocate mounted; None when the answer is not ours."""
+    return next((Path(m.host_path) for m in _answered(entry) if m.container_path == directory.MOUNT), None)
+
+
+def mounted_at(entry: Recorded) -> frozenset[str]:
+    """Where in the container the answer to Allocate mounted something."""
+    return frozenset(m.container_path for m in _answered(entry))
+
+
+def mounts(entry: Recorded) -> list[Path]:
+    """Everything of the node that the answer to Allocate mounted."""
+    return [Path(m.host_path) for m in _answered(entry)]
+
+
+def sources(entry: Recorded, places: Container[str]) -> list[Path]:
+    """What of the node our answer to Allocate mounted at these paths of the container."""
+    return [Path(m.host_path) for m in _answered(entry) if m.container_path in places]
+
+
+def _answered(entry: Recorded) -> Sequence[dp.Mount]:
+    try:
+        return dp.ContainerAllocateResponse.FromString(entry.answer).mounts
+    except DecodeError:
+        return ()
+
+
+def _listed(pod: pr.PodResources) -> ListedPod:
+    held: Held = {ContainerName(c.name): _by_resource(c) for c in pod.containers}
+    return ListedPod(pod.namespace, pod.name, held)
+
+
+def _by_resource(container: pr.ContainerResources) -> dict[str, Set[str]]:
+    # Kubelet makes an entry of every single id (pkg/kubelet/cm/devicemanager/pod_devices.go), so 16,276 MiB are 16,276
+    # entries: they are gathered in place, since a new set for each of them takes seconds.
+    held: dict[str, set[str]] = {}
+    for devices in container.devices:
+        held.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    return {resource: compact(ids) for resource, ids in held.items()}

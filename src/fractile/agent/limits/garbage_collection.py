@@ -1,0 +1,100 @@
+"""Removes token directories that nobody holds any more.
+
+What processes of a departed pod still use stays. Failure rule: when in doubt, keep. A directory goes only when every
+round of the last minutes found it unowned, by kubelet's books and by the API server's pods: kubelet records an Allocate
+after its answer. Where the record of what was given is gone, the page of limits says whose it was. The minutes are
+those of a clock that never jumps; the age of files is asked of nobody.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Container
+
+from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState, KubeletStateMissing, mounted
+from fractile.agent.limits.journal import Grant, Journal
+from fractile.agent.node.pods import NodePods
+from fractile.kube.pacing import Clock, Sleep
+from fractile.region.page import ContainerLimits
+from fractile.wire.fractile.device_ids import to_ranges
+
+_ROUND = 60.0  # seconds
+_UNOWNED = 300.0  # for so long
+
+log = logging.getLogger(__name__)
+
+
+class GarbageCollector:
+    """A loop that looks at all token directories."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        pods: NodePods,
+        journal: Journal,
+        *,
+        in_use: Callable[[], Container[str]] = frozenset,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._journal = journal
+        self._in_use = in_use
+        self._clock = clock
+        self._sleep = sleep
+        self._suspects: dict[str, float] = {}  # since when they are unowned
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            await self._sleep(_ROUND)
+            await self.round()
+
+    async def round(self) -> None:
+        """One look at all directories."""
+        try:
+            if not await self._pods.synced(0.0):
+                return
+            books = await self._kubelet.books()
+        except KubeletStateMissing as e:
+            log.info("sweep skipped reason=%s", e)
+            return
+        grants, unrecorded = await asyncio.to_thread(self._directories)
+        now = self._clock()
+        in_use = self._in_use()
+        unowned = {g.token for g in grants if g.token not in in_use and not self._owned(g, books)}
+        active = self._pods.active()
+        unowned.update(t for t, limits in unrecorded.items() if t not in in_use and limits.pod_uid not in active)
+        self._suspects = {token: self._suspects.get(token, now) for token in unowned}
+        for token, since in self._suspects.items():
+            if now - since >= _UNOWNED:
+                await self._remove(token)
+
+    def _directories(self) -> tuple[list[Grant], dict[str, ContainerLimits]]:
+        """Those with a record of what was given, and the pages of those without: somebody has removed it."""
+        grants = list(self._journal.grants())
+        recorded = {grant.token for grant in grants}
+        return grants, {t: limits for t, limits in self._journal.granted().items() if t not in recorded}
+
+    def _owned(self, grant: Grant, books: KubeletState) -> bool:
+        if books.recorded is None:
+            return grant.ranges in _listed_ranges(books, grant.resource)
+        active = self._pods.active()
+        return any(
+            e.uid in active and (path := mounted(e)) is not None and self._journal.token(path) == grant.token
+            for e in books.recorded
+            if e.resource == grant.resource
+        )
+
+    async def _remove(self, token: str) -> None:
+        try:
+            await asyncio.to_thread(self._journal.remove, token)
+        except OSError as e:
+            log.warning("token directory stays token=%s reason=%s", token, e)
+            return
+        log.info("token directory removed token=%s", token)
+
+
+def _listed_ranges(books: KubeletState, resource: str) -> set[str]:
+    return {to_ranges(held[resource]) for pod in books.listed for held in pod.held.values() if held.get(resource)}

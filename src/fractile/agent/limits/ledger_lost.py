@@ -1,0 +1,91 @@
+"""Notices that the region of a running container is gone from ``--state-dir``, or something else lies in its place.
+
+The container has the file mounted and goes on with it, so its limits hold; but this node reads another path, and sees
+nothing of what it uses. That cannot be made good while it runs: a new file would be another ledger than that of its
+processes. PreStart makes one when the container starts again. So all there is to do is to say so, once: in the log, and
+to the pod. What the container wrote into its region is not asked here. Failure rule: what cannot be looked at now is
+looked at again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from fractile.agent.limits.journal import Journal
+from fractile.agent.limits.restore import viewer_now
+from fractile.agent.node.pods import NodePods
+from fractile.agent.node.procfs import Process
+from fractile.kube.events import EventRecorder
+from fractile.kube.pacing import Sleep
+from fractile.model.units import PodUID
+from fractile.region import directory, plain
+from fractile.region.page import FLAG_LOST, ContainerLimits
+
+REASON = "GPULedgerLost"
+
+_ROUND = 2.0  # seconds
+
+log = logging.getLogger(__name__)
+
+
+class LedgerLost:
+    """``viewer``: a process of the pod that has the token's directory in its view."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        pods: NodePods,
+        events: EventRecorder,
+        *,
+        viewer: Callable[[PodUID, str], Process | None] | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._journal = journal
+        self._pods = pods
+        self._events = events
+        self._viewer = viewer or viewer_now
+        self._sleep = sleep
+        self._told: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            await self._sleep(_ROUND)
+            try:
+                await self.round()
+            except OSError as e:
+                log.warning("regions not looked for reason=%s", e)
+
+    async def round(self) -> None:
+        """One look at all directories."""
+        lost = await asyncio.to_thread(self._lost)
+        for token in lost.keys() - self._told:
+            self._tell(token, lost[token])
+        self._told = frozenset(lost)
+
+    def _lost(self) -> Mapping[str, ContainerLimits]:
+        """Those whose container runs. One that does not gets what it lacks from PreStart."""
+        return {
+            token: limits
+            for token, limits in self._journal.granted().items()
+            if not limits.flags & FLAG_LOST
+            and plain.size(self._journal.path(token) / directory.REGION) is None
+            and (token in self._told or self._viewer(limits.pod_uid, token) is not None)
+        }
+
+    def _tell(self, token: str, limits: ContainerLimits) -> None:
+        path = self._journal.path(token) / directory.REGION
+        log.warning("region lost path=%s pod=%s/%s container=%s", path, limits.namespace, limits.pod, limits.container)
+        seen = self._pods.by_uid(limits.pod_uid)
+        if seen is not None:
+            self._events.emit(seen.pod, REASON, sentence(limits, path=str(path), node=self._pods.node))
+
+
+def sentence(limits: ContainerLimits, *, path: str, node: str) -> str:
+    """What the pod's owner is told."""
+    return (
+        f"{path} on node {node}, by which the node reads what container {limits.container} uses, was removed or "
+        "replaced while it ran; its processes keep what was given to them, but what they use is not shown and not "
+        "compared with the driver until the container starts again; to start it now: kubectl delete pod -n "
+        f"{limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+    )

@@ -1,0 +1,136 @@
+"""Writes the limits of a container into the token directory that the container has mounted."""
+
+import logging
+from functools import partial
+
+import msgspec
+
+from fractile.agent.kubelet.kubelet_state import KubeletState, mounted
+from fractile.agent.kubelet.owner import Denied, Owned
+from fractile.agent.limits.journal import Journal
+from fractile.agent.node.catalog import Catalog, CurrentCatalog
+from fractile.model.placement import Placement, Slice
+from fractile.model.request import ContainerRequest, PodRequest, Request
+from fractile.model.units import CardUUID, Percent
+from fractile.region.page import CardLimits, ContainerLimits
+
+_MIB = 2**20
+SEATS = 2048  # containers that the arbiter serves: SCHEDULE_TENANTS of native/arbiter/schedule.h
+
+log = logging.getLogger(__name__)
+
+
+class LimitsWriter:
+    """All its work is on files: run it in a thread."""
+
+    def __init__(self, journal: Journal, stock: CurrentCatalog) -> None:
+        self._journal = journal
+        self._stock = stock
+
+    def grant(
+        self,
+        owned: Owned,
+        placement: Placement,
+        resource: str,
+        ids: frozenset[str],
+        books: KubeletState,
+        *,
+        flags: int = 0,
+    ) -> Denied | None:
+        """The limits of every container that holds exactly these ids: an init container and its successor may share
+        them, and kubelet does not say for which of the two it calls. ``flags``: of the page, see ``ContainerLimits``.
+        Raises OSError when the disk refuses."""
+        for container in owned.request.containers:
+            if container.resource != resource or owned.ids(container) != ids or container.request.shares:
+                continue  # of devices that are no GPUs nothing is limited
+            tokens = self._tokens(owned, container, ids, books)
+            if not tokens:
+                return Denied(
+                    f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
+                    "was changed, delete the pod so that it is made anew"
+                )
+            if self._is_full(tokens):
+                return Denied(
+                    f"{SEATS} containers of this node hold a part of a card, and the arbiter has no more seats; "
+                    "the container starts when another one has ended"
+                )
+            limits = limits_of(owned.request, container, placement, self._stock.catalog, flags=flags)
+            for token in tokens:
+                self._journal.change(token, partial(_granted, limits))
+        return None
+
+    def _is_full(self, tokens: list[str]) -> bool:
+        """Whether these would be too many: a container without a seat would not be paced."""
+        return len(self._journal.pages().union(tokens)) > SEATS
+
+    def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: KubeletState) -> list[str]:
+        entry = books.entry(owned.uid, container.container, container.resource)
+        if entry is None:
+            return self._by_ids(owned, container, ids)
+        directory = mounted(entry)
+        token = self._journal.token(directory) if directory else ""
+        if token and not self._journal.exists(token):
+            log.warning("token directory made anew token=%s pod=%s", token, owned.request.key)
+            self._journal.refill(token, container.resource, ids)
+        return [token] if token else []
+
+    def _by_ids(self, owned: Owned, container: ContainerRequest, ids: frozenset[str]) -> list[str]:
+        """Without the checkpoint: every directory of this set that is not somebody else's already."""
+        found: list[str] = []
+        for grant in self._journal.find(container.resource, ids):
+            known = self._journal.limits(grant.token)
+            if known is None or known.pod_uid == owned.uid:
+                found.append(grant.token)
+        return found
+
+
+def _granted(limits: ContainerLimits, present: ContainerLimits | None) -> ContainerLimits:
+    """The limits, with what others keep up to date in a page that is there: flags of cards (``enforce``), findings."""
+    known = {c.uuid: c for c in present.cards} if present is not None else {}
+    cards = (
+        msgspec.structs.replace(c, flags=known[c.uuid].flags, unaccounted=known[c.uuid].unaccounted)
+        if c.uuid in known
+        else c
+        for c in limits.cards
+    )
+    return msgspec.structs.replace(limits, cards=tuple(cards))
+
+
+def limits_of(
+    pod: PodRequest, container: ContainerRequest, placement: Placement, catalog: Catalog, *, flags: int = 0
+) -> ContainerLimits:
+    """What the placement gives to a container of the pod."""
+    return ContainerLimits(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=container.container,
+        cards=card_limits(placement.slices_for(container), container.request, catalog),
+        priority=container.request.priority,
+        flags=flags,
+    )
+
+
+def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -> tuple[CardLimits, ...]:
+    """What the slices allow on each card. Ordered by UUID, so that the same cards always have the same counters."""
+    memory: dict[CardUUID, int] = {}
+    cores: dict[CardUUID, int] = {}
+    for s in slices:
+        memory[s.card] = memory.get(s.card, 0) + s.memory * _MIB
+        cores[s.card] = min(100, cores.get(s.card, 0) + s.cores)
+    return tuple(
+        CardLimits(
+            uuid=uuid,
+            memory=memory[uuid],
+            context=card.context * _MIB if (card := catalog.card(uuid)) else 0,
+            cores=Percent(cores[uuid]),
+            cores_limit=_limit(request, cores[uuid]),
+            weight=cores[uuid] or 1,
+        )
+        for uuid in sorted(memory)
+    )
+
+
+def _limit(request: Request, cores: int) -> Percent:
+    """What a class gives is a hard limit: the placement says how much, the request does not know it."""
+    return Percent(cores) if request.device_class else request.cores_limit

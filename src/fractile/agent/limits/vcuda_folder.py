@@ -1,0 +1,133 @@
+"""What a container made for gpu-manager sees at ``/etc/vcuda``, read-only: part of its token directory.
+
+    vcuda.config    what it may use; before it starts
+    pids.config     its processes, as the node counts them; empty until somebody reads these files
+    vcuda.sock      where its library may register
+    <id or name>    a link to this folder itself, once it has registered so: the library then looks there
+
+The library takes files that are there already and asks nobody (vcuda-controller's src/loader.c). A change is a rename,
+since it reads whole files and may do so at any time. The folder may hold what a privileged container put there: nothing
+is followed or read but what this module wrote. Failure rule: an OSError goes to the caller.
+"""
+
+import contextlib
+import os
+import re
+import socket
+from pathlib import Path
+
+from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
+from fractile.dialects import tencent
+from fractile.region import plain
+from fractile.wire.foreign.vcuda import CONFIG_NAME, PIDS_NAME
+
+MOUNT = "/etc/vcuda"
+SOCKET = "vcuda.sock"
+
+_NAME = "vcuda"
+_NEW = ".new"
+_BACKLOG = 16  # beyond, connecting waits or fails: the container's own affair
+_MAX_LINKS = 4
+_LINK = re.compile(r"[0-9a-z]([-0-9a-z.]{0,251}[0-9a-z])?", re.ASCII)  # an id, or a container's name (DNS label)
+_OURS = frozenset({CONFIG_NAME, PIDS_NAME, SOCKET})
+
+
+def wanted(resource: str) -> bool:
+    """Whether containers with this primary resource come from gpu-manager's world."""
+    return resource == tencent.CORE
+
+
+def prepare(token_directory: Path) -> None:
+    """Make the folder; it can be mounted then."""
+    folder = token_directory / _NAME
+    plain.make_room_for_folder(folder)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+
+
+def mounts(token_directory: Path, resource: str) -> tuple[dp.Mount, ...]:
+    if not wanted(resource):
+        return ()
+    return (dp.Mount(container_path=MOUNT, host_path=str(token_directory / _NAME), read_only=True),)
+
+
+class VcudaFolder:
+    """The folder of one container, held open: ``close`` it. FileNotFoundError when there is none."""
+
+    def __init__(self, token_directory: Path) -> None:
+        self.path = token_directory / _NAME
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file in its place, whole."""
+        temporary = f".{name}{_NEW}"
+        self._remove(temporary)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=self._fd), "wb") as file:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask: the container's user must read it
+            file.write(content)
+        os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def size(self, name: str) -> int:
+        """Of a file; 0 when there is none."""
+        try:
+            return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return 0
+
+    def link(self, name: str) -> bool:
+        """Let the library find the files under this name; False when it cannot be one."""
+        if name in _OURS or not _LINK.fullmatch(name):
+            return False
+        links = self.links()
+        if name in links:
+            return True
+        for old in links[: max(0, len(links) - _MAX_LINKS + 1)]:
+            self._remove(old)
+        os.symlink(".", name, dir_fd=self._fd)
+        return True
+
+    def links(self) -> list[str]:
+        """The names, the oldest first; a container that starts again registers with another id."""
+        with os.scandir(self._fd) as entries:
+            found = [(e.stat(follow_symlinks=False).st_mtime_ns, e.name) for e in entries if e.is_symlink()]
+        return [name for _, name in sorted(found)]
+
+    def listen(self) -> socket.socket:
+        """A listening socket in the place of whatever was there. Everybody in the container may connect: the folder is
+        mounted nowhere else, and its path on the node cannot be guessed."""
+        temporary = f".{SOCKET}{_NEW}"
+        self._remove(temporary)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            listener.bind(f"/proc/self/fd/{self._fd}/{temporary}")  # however long the path is
+            os.chmod(temporary, 0o666, dir_fd=self._fd)
+            listener.listen(_BACKLOG)
+            os.rename(temporary, SOCKET, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def unlink_socket(self) -> None:
+        self._remove(SOCKET)
+
+    def forget(self) -> None:
+        """No processes and no names any more: the container has ended."""
+        for name in self.links():
+            self._remove(name)
+        self.write(PIDS_NAME, b"")
+
+    def clear(self) -> None:
+        """Take everything of ours away: nobody will look here again."""
+        for name in (*_OURS, *self.links()):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)

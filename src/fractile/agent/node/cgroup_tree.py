@@ -1,0 +1,122 @@
+"""The processes of a container: its cgroup and those below it, of v1 or v2, found by what all runtimes have in common.
+
+Which of a pod's cgroups is the container's own is told by its id, or by a process in it that has the container's token
+directory in its view; by that alone where kubelet makes no cgroups for pods (``cgroupsPerQOS: false``). All walks are
+bounded: a container may make cgroups of its own. Failure rule: what is not found or not readable is None; it may be
+there later.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fractile.agent.node.cgroup import CgroupPlace, places
+from fractile.agent.node.procfs import Process, ProcFs
+
+ROOT = Path("/sys/fs/cgroup")
+
+_CONTROLLERS = ("memory", "devices", "pids", "cpu")  # of v1, as in ``cgroup``
+_DEEPEST = 8  # a cluster in a container in a cluster
+_LOOKED_AT = 4096  # cgroups on the way to a pod
+_BELOW = 64  # cgroups of one container
+_PIDS = 4096
+_ASKED = 8  # processes of which one must show the token directory
+
+
+class CgroupTree:
+    """Reads below ``root``."""
+
+    def __init__(self, root: Path = ROOT, *, processes: ProcFs | None = None) -> None:
+        self._root = root
+        self._processes = processes or ProcFs()
+
+    def find(self, pod_uid: str, *, token: str, container_id: str = "") -> Path | None:
+        """The container's cgroup."""
+        for found, place in self._containers(pod_uid):
+            if container_id and container_id != place.container_id:
+                continue
+            if not place.pod_uid:  # its own processes alone: below it may be a whole node, in which the pod runs
+                its = self._shows(_procs(found), token)
+            else:
+                its = bool(container_id) or self._shows(self.pids(found), token)
+            if its:
+                return found
+        return None
+
+    def pids(self, cgroup: Path) -> tuple[int, ...] | None:
+        """The processes in it and below it; None when it is gone."""
+        found: set[int] = set()
+        waiting, seen = deque([cgroup]), 0
+        while waiting and seen < _BELOW and len(found) < _PIDS:
+            one, seen = waiting.popleft(), seen + 1
+            pids = _procs(one)
+            if pids is None and one == cgroup:
+                return None
+            found.update(pids or ())
+            waiting.extend(_children(one))
+        return tuple(sorted(found)[:_PIDS])
+
+    def container_id(self, pod_uid: str, *, token: str) -> str:
+        """The id of the container that sees the token directory; "" when it is not found."""
+        found = self.find(pod_uid, token=token)
+        return _container(found) if found is not None else ""
+
+    def _containers(self, pod_uid: str) -> Iterator[tuple[Path, CgroupPlace]]:
+        """The cgroups of the pod's containers, and of those whose path does not say which pod it is."""
+        for hierarchy in self._hierarchies():
+            for path in _walk(hierarchy):
+                place = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
+                if place is not None and place.pod_uid in (pod_uid, "") and place.container_id:
+                    yield path, place
+
+    def _hierarchies(self) -> Iterator[Path]:
+        """Where containers may be, those that say most first; on a machine with both, runtimes use v1."""
+        found = [self._root / name for name in _CONTROLLERS if (self._root / name / "cgroup.procs").exists()]
+        yield from found or [self._root]
+
+    def viewer(self, pod_uid: str, *, token: str) -> Process | None:
+        """A process of the container, with the token directory in its view."""
+        found = self.find(pod_uid, token=token)
+        return None if found is None else self._viewer(self.pids(found), token)
+
+    def _shows(self, pids: Sequence[int] | None, token: str) -> bool:
+        return self._viewer(pids, token) is not None
+
+    def _viewer(self, pids: Sequence[int] | None, token: str) -> Process | None:
+        some = self._processes.look((pids or ())[:_ASKED]).values()
+        return next((process for process in some if process.token == token), None)
+
+
+def _container(cgroup: Path) -> str:
+    found = places(f"0::{cgroup}\n")
+    return found[-1].container_id if found else ""
+
+
+def _walk(hierarchy: Path) -> Iterator[Path]:
+    """All cgroups down to those of containers, which are given but not entered; the upper ones first."""
+    waiting = deque([(hierarchy, 0)])
+    for _ in range(_LOOKED_AT):
+        if not waiting:
+            return
+        path, depth = waiting.popleft()
+        yield path
+        inside = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
+        if depth < _DEEPEST and (inside is None or not (inside.pod_uid and inside.container_id)):
+            waiting.extend((child, depth + 1) for child in _children(path))
+
+
+def _children(cgroup: Path) -> list[Path]:
+    try:
+        with os.scandir(cgroup) as entries:
+            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _procs(cgroup: Path) -> list[int] | None:
+    try:
+        text = (cgroup / "cgroup.procs").read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return [int(word) for word in text.split() if word.isdigit() and word != "0"]  # 0: in a namespace beside ours

@@ -1,0 +1,1 @@
+"""Controllers of ``ResourceClass`` objects: names, capacity, counts, status and defaults of each class."""

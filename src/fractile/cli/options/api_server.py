@@ -1,0 +1,110 @@
+"""How commands that only read the API server find it: their options, and names for completion."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from fractile.cli.options import cluster_name
+from fractile.cli.options.target import find_kubeconfig
+from fractile.errors import FractileError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials, load
+from fractile.lab.layout import default_clusters_dir
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.objects import Namespace, Node, Pod
+
+_COMPLETION_SECONDS = 1.5  # a person waits for the prompt
+
+F = TypeVar("F", bound=Callable[..., object])
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def cluster_options(command: F) -> F:
+    """--kubeconfig, --context and --name."""
+    for option in (
+        click.option(
+            "--name",
+            default="",
+            metavar="CLUSTER",
+            shell_complete=cluster_name.complete,
+            help="A local cluster that `fractile up` started.",
+        ),
+        click.option(
+            "--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given."
+        ),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster."),
+    ):
+        command = option(command)
+    return command
+
+
+def credentials(kubeconfig: Path | None, context: str, name: str) -> Credentials:
+    found = find_kubeconfig(given=kubeconfig, name=name, environ=os.environ, clusters=default_clusters_dir())
+    return load(found, context=context)
+
+
+# ── completion ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _classes(client: KubeClient) -> Iterable[str]:
+    return (c.metadata.name for c in (await client.list(paths.resource_classes(), ResourceClass))[0])
+
+
+async def _nodes(client: KubeClient) -> Iterable[str]:
+    return (r.spec.node_name for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
+
+
+async def _any_nodes(client: KubeClient) -> Iterable[str]:
+    return (n.metadata.name for n in (await client.list(paths.nodes(), Node))[0])
+
+
+async def _types(client: KubeClient) -> Iterable[str]:
+    return (r.spec.type for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
+
+
+async def _namespaces(client: KubeClient) -> Iterable[str]:
+    return (n.metadata.name for n in (await client.list(paths.namespaces(), Namespace))[0])
+
+
+async def _pods(client: KubeClient, namespace: str) -> Iterable[str]:
+    """As namespace/name, which needs no option beside it; of the namespace that an option names, by name."""
+    found, _ = await client.list(paths.pods(namespace), Pod)
+    return (p.metadata.name if namespace else f"{p.metadata.namespace}/{p.metadata.name}" for p in found)
+
+
+def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Complete:
+    return _completed(lambda client, _: names(client))
+
+
+def _completed(names: Callable[[KubeClient, str], Awaitable[Iterable[str]]]) -> Complete:
+    """Nothing when the cluster does not answer, since a prompt has no place for errors."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        chosen = ctx.params
+        try:
+            who = credentials(chosen.get("kubeconfig"), chosen.get("context") or "", chosen.get("name") or "")
+            found = asyncio.run(_ask(who, chosen.get("namespace") or ""))
+        except (FractileError, OSError, click.ClickException):  # TimeoutError is an OSError
+            return []
+        return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
+
+    async def _ask(who: Credentials, namespace: str) -> Iterable[str]:
+        async with asyncio.timeout(_COMPLETION_SECONDS), KubeClient(who) as client:
+            return list(await names(client, namespace))
+
+    return complete
+
+
+complete_class = _completed_by(_classes)
+complete_node = _completed_by(_nodes)
+complete_any_node = _completed_by(_any_nodes)
+complete_namespace = _completed_by(_namespaces)
+complete_pod = _completed(_pods)
+complete_type = _completed_by(_types)

@@ -1,0 +1,147 @@
+"""What nodes use, as plain text: a line per card, a line per container and card, then what is outside the ledger."""
+
+from collections.abc import Iterator
+
+from fractile.cli.text.table import Column, plain
+from fractile.model.words import printable
+from fractile.wire.fractile.departed import label
+from fractile.wire.output.node_usage import (
+    CardUsage,
+    ClusterUsage,
+    ContainerUsage,
+    DepartedUsage,
+    Kind,
+    NodeUsage,
+    Outside,
+    SliceUsage,
+)
+
+_MIB = 2**20
+_KINDS: dict[Kind, str] = {
+    "no-slice": "uses a card it was not given",
+    "no-library": "uses the card without Fractile's library",
+    "not-in-ledger": "uses the card and does not account for it",
+    "over-ledger": "holds more than it accounts for",
+    "over-quota": "holds more than its quota",
+    "not-a-pod": "uses the card from outside all pods",
+}
+_CARDS = (
+    Column("NODE"),
+    Column("CARD", number=True),
+    Column("MODEL"),
+    Column("BUSY", number=True),
+    Column("USED/TOTAL MiB", number=True),
+    Column("PROMISED MiB", number=True),
+    Column("CORES", number=True),
+    Column("CONTAINERS", number=True),
+    Column("PROCESSES", number=True),
+)
+_CONTAINERS = (
+    Column("NODE"),
+    Column("CARD", number=True),
+    Column("NAMESPACE"),
+    Column("POD"),
+    Column("CONTAINER"),
+    Column("BUSY", number=True),
+    Column("SHARE/CORES", number=True),
+    Column("USED/QUOTA MiB", number=True),
+    Column("PEAK MiB", number=True),
+    Column("REFUSED", number=True),
+    Column("WAITED s", number=True),
+    Column("THROTTLED s", number=True),
+)
+
+
+def table(usage: ClusterUsage) -> str:
+    """All nodes that answered; then those that did not."""
+    parts = [plain(_CARDS, [_card(node, card) for node in usage.nodes for card in node.cards])]
+    slices = [
+        _slice(node, container, one)
+        for node in usage.nodes
+        for container in node.containers
+        for one in sorted(container.cards, key=lambda c: -1 if c.index is None else c.index)
+    ]
+    if slices:
+        parts.append(plain(_CONTAINERS, slices))
+    notes = list(_notes(usage))
+    return "\n".join([*parts, *(["".join(f"{printable(note)}\n" for note in notes)] if notes else [])])
+
+
+def _card(node: NodeUsage, card: CardUsage) -> tuple[str, ...]:
+    return (
+        node.node,
+        str(card.index),
+        card.model if card.healthy else f"{card.model} (unhealthy)",
+        _percent(card.utilization_percent),
+        f"{_mib(card.used_bytes) or '?'}/{_mib(card.memory_bytes)}",
+        _mib(card.promised_bytes),
+        _percent(card.promised_cores),
+        str(card.containers),
+        "" if card.processes is None else str(card.processes),
+    )
+
+
+def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tuple[str, ...]:
+    share = "-" if card.share_percent is None else f"{card.share_percent:.0f}"
+    return (
+        node.node,
+        "?" if card.index is None else str(card.index),
+        container.namespace,
+        container.pod,
+        container.container,
+        _percent(card.utilization_percent),
+        f"{share}/{card.cores or '-'}",
+        f"{_mib(card.held_bytes) or '?'}/{_mib(card.limit_bytes)}",
+        _mib(card.peak_bytes),
+        "" if card.refusals is None else str(card.refusals),
+        _seconds(card.waited_seconds),
+        _seconds(card.throttled_seconds),
+    )
+
+
+def _notes(usage: ClusterUsage) -> Iterator[str]:
+    for node in usage.nodes:
+        yield from (_outside(node, one) for one in node.outside)
+        yield from (_departed(node, one) for one in node.departed)
+        for container in node.containers:
+            who = f"{node.node}: {container.namespace}/{container.pod} {container.container}"
+            if container.problem:
+                yield f"{who}: its ledger cannot be read: {container.problem}"
+            if not container.enforced:
+                yield f"{who}: isolation is off"
+        if not node.audited:
+            yield f"{node.node}: NVML does not list processes; what goes around the ledger is not seen"
+    for missing in usage.unanswered:
+        yield f"{missing.node}: {missing.reason}"
+
+
+def _outside(node: NodeUsage, one: Outside) -> str:
+    index = _index(node, one.card)
+    pod = f"{one.namespace}/{one.pod} {one.container}".strip() if one.pod else "no pod"
+    process = f", {one.command or 'process'} (pid {one.pid} on the node)" if one.pid else ""
+    held = "an unknown amount" if one.bytes is None else f"{_mib(one.bytes)} MiB"
+    return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {_KINDS[one.kind]} ({one.kind})"
+
+
+def _departed(node: NodeUsage, one: DepartedUsage) -> str:
+    """No container of the tables: its pod is gone, and what it was promised is given to nobody else."""
+    who = f"{label(one.namespace, one.pod)} {one.container}"
+    held = f"{_mib(one.limit_bytes)} MiB of card {_index(node, one.card)}"
+    return f"{node.node}: {held} held by {who}, until its processes have ended"
+
+
+def _index(node: NodeUsage, card: str) -> str:
+    return next((str(c.index) for c in node.cards if c.uuid == card), card)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}%"
+
+
+def _mib(size: int | None) -> str:
+    """Rounded up: any byte counts."""
+    return "" if size is None else str(-(-size // _MIB))
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"

@@ -1,0 +1,24 @@
+"""What was decided about one pod, for whoever follows pods from program to program (``main.tracing``); nobody does
+unless it is switched on."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+Attribute = str | int | float | bool
+
+
+class TraceStep(msgspec.Struct, frozen=True):
+    """``pod`` is NAMESPACE/NAME; ``began`` and ``ended`` in nanoseconds since 1970. ``error``: why the pod did not get
+    what it asked for; "" when it did."""
+
+    name: str
+    uid: str
+    pod: str
+    began: int
+    ended: int
+    error: str = ""
+    attributes: Mapping[str, Attribute] = {}
+
+
+Trace = Callable[[TraceStep], None]

@@ -1,0 +1,124 @@
+"""Removes our scheduling gate from pods that nobody decides on: whoever set it died, or cannot write.
+
+Every replica looks, whether it leads or not, and without the lease: to remove a gate places nobody. The leader is at
+work as long as gates go; when none went for a while, all that are as old are removed. A gate is never older than
+``LONGEST``, whatever happens to others.
+
+A replica that leads has a watch of all pods, which shows us ours: a second one would cost the API server as much again.
+
+Failure rule: a removal that fails is repeated at the next look.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from fractile.errors import ApiError, FractileError
+from fractile.globalplacement.counts import DecisionTally, Remover
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone, Reflector
+from fractile.model.units import PodUID
+from fractile.wire.kubernetes.objects import Pod
+from fractile.wire.kubernetes.queued import gated, without_gate
+
+log = logging.getLogger(__name__)
+
+SILENCE = 3.0  # seconds in which a leader that is at work removes some gate
+LONGEST = 60.0  # seconds
+LOOK = 0.5
+_AT_ONCE = 50  # gates removed at a time
+
+
+class GateSweeper:
+    """``clock`` is monotonic; ages count from when a pod was first seen here."""
+
+    def __init__(self, client: KubeClient, clock: Callable[[], float], tally: DecisionTally | None = None) -> None:
+        self._client = client
+        self._clock = clock
+        self._tally = tally or DecisionTally()
+        self._gated: dict[PodUID, tuple[float, Pod]] = {}  # since when
+        self._swept: set[PodUID] = set()  # whose gate we remove, which says nothing of the leader
+        self._progress = clock()
+        self._shown = asyncio.Event()  # by another watch than ours
+        self._alone = asyncio.Event()  # the opposite
+        self._alone.set()
+
+    def changed(self, pod: Pod) -> None:
+        """A pod, bound or not."""
+        uid = PodUID(pod.metadata.uid)
+        if pod.spec.node_name:
+            self._forget(uid)
+        elif gated(pod):
+            since, _ = self._gated.get(uid, (self._clock(), pod))
+            self._gated[uid] = since, pod
+        else:
+            if uid in self._gated and uid not in self._swept:
+                self._progress = self._clock()
+            self._forget(uid)
+
+    def gone(self, gone: Gone) -> None:
+        """The pod was deleted or bound; which of the two is not known, so it says nothing of the leader."""
+        self._forget(PodUID(gone.uid))
+
+    async def shown(self, synced: asyncio.Event) -> NoReturn:
+        """``changed`` and ``gone`` are told of all pods by another watch, which ``synced`` is of, until this is
+        cancelled; ours rests."""
+        await synced.wait()
+        self._alone.clear()
+        self._shown.set()
+        try:
+            await asyncio.Event().wait()  # as long as that watch lasts
+        finally:
+            self._shown.clear()
+            self._gated.clear()  # what ends before our own list is seen nobody would tell us
+            self._alone.set()
+        raise AssertionError("an event that nobody has was set")
+
+    def due(self) -> list[Pod]:
+        """Whose gate is to be removed now, the oldest first."""
+        now = self._clock()
+        silent = now - self._progress > SILENCE
+        return [
+            pod for since, pod in self._gated.values() if now - since > LONGEST or (silent and now - since > SILENCE)
+        ]
+
+    async def run(self) -> NoReturn:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            while True:
+                await asyncio.sleep(LOOK)
+                due = self.due()
+                for first in range(0, len(due), _AT_ONCE):
+                    async with asyncio.TaskGroup() as some:
+                        for pod in due[first : first + _AT_ONCE]:
+                            some.create_task(self._remove(pod))
+
+    async def _watch(self) -> NoReturn:
+        """Of the pods that are not bound, while no other watch shows them."""
+        while True:
+            await self._alone.wait()
+            own = Reflector(
+                self._client, paths.pods(), Pod, changed=self.changed, gone=self.gone, field_selector="spec.nodeName="
+            )
+            async with asyncio.TaskGroup() as one:
+                watching = one.create_task(own.run())
+                await self._shown.wait()
+                watching.cancel()
+
+    def _forget(self, uid: PodUID) -> None:
+        self._gated.pop(uid, None)
+        self._swept.discard(uid)
+
+    async def _remove(self, pod: Pod) -> None:
+        uid = PodUID(pod.metadata.uid)
+        self._swept.add(uid)
+        try:
+            await self._client.strategic_patch(paths.pod(pod.metadata.namespace, pod.metadata.name), without_gate(pod))
+        except FractileError as e:
+            if not isinstance(e, ApiError) or e.code not in (404, 409, 422):  # gone, or another of that name
+                log.warning("gate not removed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, e)
+            return
+        self._tally.gate_removed(Remover.SWEEPER)
+        log.info("gate removed pod=%s/%s", pod.metadata.namespace, pod.metadata.name)

@@ -1,0 +1,1 @@
+"""Edits kube-scheduler's static pod on a control-plane node (``fractile install-scheduler``)."""

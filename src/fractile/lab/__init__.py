@@ -1,0 +1,1 @@
+"""Local clusters, simulated nodes and image building: nothing that production programs import."""

@@ -1,0 +1,1 @@
+"""The demonstrations of ``fractile demo``, and the pods that they run."""

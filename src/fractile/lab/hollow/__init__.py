@@ -1,0 +1,1 @@
+"""Nodes without machines: a kubelet that runs no containers, with the devices of a real node."""

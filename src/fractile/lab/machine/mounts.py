@@ -1,0 +1,163 @@
+"""The mount namespace of a node, in which folders of the node lie on the constant paths of kubelet and containerd.
+
+    /var/lib/kubelet  <- nodes/N/kubelet   (shared within the namespace: kubelet's volumes must reach its containers)
+    /run/containerd   <- nodes/N/run       shims put their sockets there whatever containerd's configuration says
+    /var/lib/cni      <- nodes/N/cni
+    /var/log          <- nodes/N/log       kubelet's links to the containers' logs
+    /var/lib/fractile-node, -simgpu <- nodes/N/agent, simgpu    for an agent that is a pod (chart.py)
+
+The namespace is pinned by a bind mount of its file, so it outlives any process in it; a reboot ends it. Programs enter
+by `nsenter --mount=PIN`. Facts: mount_namespaces(7), unshare(1).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+
+from fractile.errors import SetupError
+from fractile.lab.layout import ClusterLayout, NodeLayout
+from fractile.lab.machine import processes
+from fractile.lab.machine.processes import StartedProcess
+
+_TIMEOUT = 20.0
+_ONE_BY_ONE = Lock()  # the nodes of a cluster are prepared in threads at the same time
+AGENT = "/var/lib/fractile-node"  # /var/lib/fractile holds the clusters themselves
+SIMGPU = "/var/lib/fractile-simgpu"
+_TARGETS = ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni", "/var/log", AGENT, SIMGPU)
+_MOUNT = f"""
+set -e
+mount --bind "$1/kubelet" /var/lib/kubelet
+mount --make-rshared /var/lib/kubelet
+mount --bind "$1/run" /run/containerd
+mount --bind "$1/cni" /var/lib/cni
+mount --bind "$1/log" /var/log
+mount --bind "$1/agent" "$1/agent"
+mount --make-rshared "$1/agent"
+mount --bind "$1/agent" {AGENT}
+mount --bind "$1/simgpu" {SIMGPU}
+"""
+
+
+def enter(pin: Path) -> tuple[str, ...]:
+    """What goes before a command line to run it in the pinned namespace."""
+    return ("nsenter", f"--mount={pin}", "--")
+
+
+def why_impossible() -> str:
+    """Why this process cannot make mount namespaces; empty when it can."""
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    return "" if done.returncode == 0 else f"mount namespaces are not allowed here: {done.stderr.strip()}"
+
+
+def is_complete(place: ClusterLayout, index: int) -> bool:
+    """Whether the namespace of the node is there with all its mounts."""
+    pin, mark = place.pin(index), _complete_mark(place, index)
+    return is_pinned(pin) and mark.exists() and mark.read_text() == _identity(pin)
+
+
+def make_namespace(place: ClusterLayout, index: int) -> None:
+    """Make and pin the namespace of the node, with empty folders for what belongs to a running system."""
+    pin, node = place.pin(index), place.node(index)
+    release(pin)
+    for runtime in (node.run, node.cni):  # sockets, sandboxes and leases of a namespace that is no more
+        shutil.rmtree(runtime, ignore_errors=True)
+    _make_folders(place, node)
+    pin.touch()
+    _run("unshare", f"--mount={pin}", "--propagation", "private", "sh", "-c", _MOUNT, "mounts", str(node.root))
+    _complete_mark(place, index).write_text(_identity(pin))
+
+
+def is_pinned(pin: Path) -> bool:
+    """Whether the file is a namespace: then it lies on another file system (nsfs) than its folder."""
+    try:
+        return pin.stat().st_dev != pin.parent.stat().st_dev
+    except FileNotFoundError:
+        return False
+
+
+def release(pin: Path) -> None:
+    """Let go of the namespace; it ends with its last process."""
+    while is_pinned(pin):  # two starts at the same time have pinned two, one on top of the other
+        _run("umount", "--lazy", str(pin))
+    pin.unlink(missing_ok=True)
+
+
+def processes_in(pin: Path) -> Iterator[StartedProcess]:
+    """All processes of the pinned namespace: containerd, its shims, kubelet, agent. Containers have their own."""
+    if not is_pinned(pin):
+        return
+    wanted = pin.stat()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        process = processes.identify(int(entry.name))
+        try:
+            namespace = (entry / "ns" / "mnt").stat()
+        except OSError:
+            continue
+        if process and (namespace.st_ino, namespace.st_dev) == (wanted.st_ino, wanted.st_dev):
+            yield process
+
+
+def kill_all_in(pin: Path) -> int:
+    """Kill all processes of the namespace, until none is left; how many there were."""
+    count = 0
+    for _ in range(20):  # a fork may escape one look, not many
+        found = [p for p in processes_in(pin) if p.pid != os.getpid()]
+        if not found:
+            return count
+        count += len(found)
+        for process in found:
+            processes.send(process, signal.SIGKILL)
+        for process in found:
+            processes.wait(process, 5.0)
+    raise SetupError(f"processes {[p.pid for p in processes_in(pin)]} do not end even on SIGKILL; see dmesg")
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount everything below ``folder`` in our own namespace, what was mounted last first."""
+    prefix = f"{folder}/"
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed([p for p in points if p.startswith(prefix)]):
+        _run("umount", "--lazy", point)
+
+
+def remove_empty_targets() -> None:
+    """Remove the folders that only served as mount points, when nobody else put anything into them."""
+    for target in _TARGETS:
+        try:
+            os.rmdir(target)
+        except OSError:
+            continue  # in use by something else, or never made
+
+
+def _make_folders(place: ClusterLayout, node: NodeLayout) -> None:
+    for folder in (node.kubelet, node.run, node.cni, node.log, node.agent, node.simgpu, place.pins):
+        folder.mkdir(parents=True, exist_ok=True)
+    for target in _TARGETS:
+        Path(target).mkdir(parents=True, exist_ok=True)
+    # unshare(1): the pin's folder must be a mount with private propagation. One only: a second one would lie on top of
+    # the pins that are there, and nobody could reach or remove them.
+    with _ONE_BY_ONE:
+        mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        if str(place.pins) not in mounted:
+            _run("mount", "--bind", str(place.pins), str(place.pins))
+        _run("mount", "--make-private", str(place.pins))
+
+
+def _complete_mark(place: ClusterLayout, index: int) -> Path:
+    return place.node(index).root / "mounts"
+
+
+def _identity(pin: Path) -> str:
+    return f"{processes.boot_id()} {pin.stat().st_ino}"
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    if done.returncode != 0:
+        raise SetupError(f"`{' '.join(argv[:3])} ...` failed: {done.stderr.strip()}")

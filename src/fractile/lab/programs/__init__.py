@@ -1,0 +1,1 @@
+"""One wiring file for each program that only local clusters run."""

@@ -1,0 +1,68 @@
+"""What decides in a term: how nodes are scored, who may have how much, which node and cards a pod gets."""
+
+import os
+import time
+
+from fractile.extender.bind import CRASH_AT, Binder
+from fractile.kube.client import KubeClient
+from fractile.main.leading import LeadTerm, crash_point
+from fractile.main.listeners import Listeners
+from fractile.main.term.bookkeeping import Bookkeeping
+from fractile.main.term.options import ControlPlaneOptions, Program
+from fractile.main.term.placing import GlobalChoice
+from fractile.main.term.quota import Quotas
+from fractile.main.term.scoring import Scoring
+from fractile.main.term.sharing import SharingLoops
+
+
+class Deciders:
+    """``cuts`` None: there are no rules of how cards are cut. ``nominating`` is the client for nominations."""
+
+    def __init__(
+        self,
+        books: Bookkeeping,
+        client: KubeClient,
+        nominating: KubeClient,
+        term: LeadTerm,
+        options: ControlPlaneOptions,
+        program: Program,
+    ) -> None:
+        ledger, faults = books.ledger, books.faults
+        self.scoring = Scoring(
+            options.scoring, client, ledger, unit=options.unit, dialects=options.dialects, faults=faults
+        )
+        self.quotas = Quotas(options.quota, client, ledger, books.events, eased=books.requeue.eased_everywhere)
+        self.cuts = (
+            SharingLoops(options.sharing, client, ledger, freed=books.pods.freed, faults=faults)
+            if options.sharing
+            else None
+        )
+        self.binder = Binder(
+            ledger=ledger,
+            waiting=books.waiting,
+            feed=books.pods,
+            client=client,
+            unit=options.unit,
+            wall_ns=time.time_ns,
+            dialects=options.dialects,
+            classes=books.classes,
+            narrowed=self.scoring.policies.narrowed,
+            reached=Listeners(term.reached, crash_point(os.environ.get(CRASH_AT, ""))),
+            term=lambda: term.name,
+            nominations=books.evictions.nominations,
+        )
+        self.choice = GlobalChoice(
+            options.placement,
+            nominating,
+            ledger,
+            classes=books.classes,
+            scoring=self.scoring,
+            nominations=books.evictions.nominations,
+            unit=options.unit,
+            dialects=options.dialects,
+            feed=books.pods,
+            binder=self.binder,
+            tally=program.tally,
+            faults=faults,
+        )
+        books.freed.add(lambda _: self.choice.placing.freed(), lambda _: self.scoring.policies.soon())

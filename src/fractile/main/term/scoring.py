@@ -1,0 +1,162 @@
+"""Wiring of the policies for nodes: nodes, pods and namespaces -> engine -> extender, and the mix that it learns."""
+
+import asyncio
+import csv
+import importlib.util
+import time
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from fractile.errors import SetupError
+from fractile.extender.engine import Engine
+from fractile.extender.learning import Learning
+from fractile.extender.policies import ANNOTATION, NodePolicies, valid
+from fractile.extender.score import BINPACK
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Reflector
+from fractile.ledger.ledger import Ledger
+from fractile.ledger.node_totals import NodeTotals
+from fractile.main.grouped import grouped
+from fractile.model.units import MemoryUnit
+from fractile.policy.nodes.mix import Mix, mix_of
+from fractile.policy.nodes.policies.table import POLICIES
+from fractile.reconcile.faults import Faults, itself
+from fractile.watch.node_handlers import NamespacePolicies, NodeHandlers
+from fractile.watch.pod_mix import MixWindow, SeenPods
+from fractile.wire.kubernetes.objects import Namespace
+from fractile.wire.kubernetes.queued import ANNOTATION as GLOBAL_PLACEMENT
+
+
+class ScoringOptions(msgspec.Struct, frozen=True):
+    """``policy``: the cluster's. ``mix``: a file that says which pods to expect. ``hours``, ``pods``: how long pods
+    that are gone count for the mix, and how many of them. ``compiled``: with numba."""
+
+    policy: str = BINPACK
+    mix: Path | None = None
+    hours: float = 168.0
+    pods: int = 20_000
+    compiled: bool = False
+
+
+def _policy(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    if not valid(text):
+        raise click.BadParameter(
+            f"{text!r} is none of binpack, spread, none, {', '.join(POLICIES)}, nor a sum of the latter"
+        )
+    return text
+
+
+_OPTIONS = (
+    click.option(
+        "--node-policy",
+        default=BINPACK,
+        show_default=True,
+        metavar="POLICY",
+        callback=_policy,
+        help="How the node of a pod is chosen (docs/node-policies.md); namespaces and pods may say it for themselves.",
+    ),
+    click.option(
+        "--mix",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="CSV",
+        help="The pods to be expected, in the columns of the simulator; else they are learned from those that come.",
+    ),
+    click.option(
+        "--mix-window",
+        type=click.FloatRange(min=0, max=24 * 366),
+        default=168.0,
+        show_default=True,
+        metavar="HOURS",
+        help="How long pods that are gone count among those to be expected.",
+    ),
+    click.option(
+        "--mix-pods",
+        type=click.IntRange(0, 1_000_000),
+        default=20_000,
+        show_default=True,
+        help="How many of them count at most; those that are there always do.",
+    ),
+    click.option("--compiled", is_flag=True, help="Score with numba (fractile[fast]); it takes 100 MB of memory more."),
+)
+
+
+def options_of(
+    node_policy: str, mix: Path | None, mix_window: float, mix_pods: int, *, compiled: bool
+) -> ScoringOptions:
+    """SetupError when what they ask for is not there."""
+    if compiled and importlib.util.find_spec("numba") is None:
+        raise SetupError("--compiled needs numba; install fractile[fast], or leave the option out")
+    return ScoringOptions(node_policy, mix, mix_window, mix_pods, compiled)
+
+
+scoring_options = grouped("scoring", _OPTIONS, options_of)
+
+
+def read_mix(file: Path) -> Mix:
+    """The pods of a file in the columns of the simulator; SetupError or WireError when it cannot be used."""
+    # Late: a control plane without such a file does not load the simulator.
+    from fractile.sim.snapshot.trace import MODELS_COLUMN, MOST_CPU, MOST_GPUS, MOST_MEMORY, NodeRow, read_pods
+
+    models = sorted(_models(file, MODELS_COLUMN)) or ["any"]
+    some = [NodeRow(f"any-{i}", MOST_CPU, MOST_MEMORY, MOST_GPUS, model) for i, model in enumerate(models)]
+    mix = mix_of(pod.ask for pod in read_pods(file, some) if pod.ask.gpus)
+    if not mix.asks:
+        raise SetupError(f"{file} has no pod that asks for a GPU")
+    return mix
+
+
+def _models(file: Path, column: str) -> set[str]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            return {m for row in csv.DictReader(text) for m in (row.get(column) or "").split("|") if m}
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return set()  # who reads all of it says what is wrong
+
+
+class Scoring:
+    """What the extender asks, what must be shown to it, and the loops that keep it so."""
+
+    def __init__(
+        self,
+        options: ScoringOptions,
+        client: KubeClient,
+        ledger: Ledger,
+        *,
+        unit: MemoryUnit,
+        dialects: frozenset[str],
+        faults: Faults,
+    ) -> None:
+        pinned = read_mix(options.mix) if options.mix else None
+        totals = NodeTotals()
+        seen = SeenPods(time.monotonic, MixWindow(options.hours * 3600, options.pods))
+        self.engine = Engine(ledger, totals, compiled=options.compiled)
+        self._learning = Learning(seen, self.engine, pinned=pinned)
+        self.feed = NodeHandlers(totals, seen, ledger.arrays, unit, dialects)
+        by_namespace = NamespacePolicies(ANNOTATION)
+        self.global_placement = NamespacePolicies(GLOBAL_PLACEMENT)
+        self.namespaces = Reflector(
+            client,
+            paths.namespaces(),
+            Namespace,
+            changed=faults.each(
+                "namespaces", lambda about: about.metadata, by_namespace.changed, self.global_placement.changed
+            ),
+            gone=faults.each("namespaces", itself, by_namespace.gone, self.global_placement.gone),
+        )
+        self.policies = NodePolicies(
+            ledger, self.engine, cluster=options.policy, namespaces=by_namespace, seen=seen.better
+        )
+
+    def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:
+        """``synced``: nothing is learned before these watches have shown what there is."""
+        return self.namespaces.run(), self._learn(synced)
+
+    async def _learn(self, synced: Sequence[asyncio.Event]) -> None:
+        for watch in synced:
+            await watch.wait()
+        await self._learning.run()

@@ -1,0 +1,128 @@
+"""The watches of a term, and who is told what each of them brings, in which order."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from fractile.globalplacement.gates import GateSweeper
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Reflector
+from fractile.main.term.bookkeeping import Bookkeeping
+from fractile.main.term.classes import ClassLoops
+from fractile.main.term.deciders import Deciders
+from fractile.main.term.options import ControlPlaneOptions
+from fractile.model.units import PodUID
+from fractile.reconcile.faults import itself
+from fractile.watch.event_handlers import CardHandlers
+from fractile.wire.fractile.extended_resource import ExtendedResource
+from fractile.wire.fractile.resource_class import ResourceClass
+from fractile.wire.kubernetes.objects import ObjectMeta
+from fractile.wire.kubernetes.queued import QueuedPod
+
+
+class Watches:
+    """``classes`` is empty where the family is not served: there may be no right to watch them then. Nobody waits for
+    classes: what is bound is judged by its placement, and pods that come too early are woken."""
+
+    def __init__(
+        self,
+        books: Bookkeeping,
+        deciders: Deciders,
+        client: KubeClient,
+        options: ControlPlaneOptions,
+        sweeper: GateSweeper | None,
+    ) -> None:
+        self._books, self._deciders, self._sweeper = books, deciders, sweeper
+        quotas, scoring, choice = deciders.quotas.feed, deciders.scoring.feed, deciders.choice
+        self.upkeep = ClassLoops(
+            books.ledger,
+            client,
+            template=options.default_classes,
+            dialects=options.dialects,
+            node_changed=(
+                lambda node: quotas.node_changed(node.metadata),
+                lambda node: scoring.node_changed(node.metadata.name, node.status.allocatable),
+                choice.node_changed,
+            ),
+            node_gone=(quotas.node_gone, scoring.node_gone, choice.node_gone),
+            faults=books.faults,
+        )
+        handlers = CardHandlers(books.ledger, freed=books.pods.freed, shown=self.upkeep.control.card_shown)
+        self.cards = Reflector(
+            client,
+            paths.extended_resources(),
+            ExtendedResource,
+            changed=books.faults.each("cards", _meta, handlers.changed),
+            gone=books.faults.each(
+                "cards", itself, lambda gone: handlers.gone(gone.name), self.upkeep.control.card_gone
+            ),
+        )
+        self.pods = self._of_pods(client)
+        self.classes = [self._of_classes(client)] if "class" in options.dialects else []
+
+    @property
+    def first(self) -> list[Reflector[Any]]:
+        """To be known before pods are looked at."""
+        cuts, quotas = self._deciders.cuts, self._deciders.quotas
+        return [
+            self.cards,
+            self.upkeep.nodes,
+            self._deciders.scoring.namespaces,
+            *quotas.watches,
+            *([cuts.nodes] if cuts else []),
+        ]
+
+    def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """``pods`` is run by the rebuild, and what decides runs its own."""
+        synced = [watch.synced for watch in (self.cards, *self.classes, self.pods)]
+        return (
+            self.cards.run(),
+            *[watch.run() for watch in self.classes],
+            *self.upkeep.loops(synced),
+            *([self._sweeper.shown(self.pods.synced)] if self._sweeper else []),
+        )
+
+    def _of_pods(self, client: KubeClient) -> Reflector[QueuedPod]:
+        pods, residents = self._books.pods, self._books.evictions.residents
+        scoring, placing, control = self._deciders.scoring.feed, self._deciders.choice.placing, self.upkeep.control
+        sweeper = self._sweeper
+        return Reflector(
+            client,
+            paths.pods(),
+            QueuedPod,
+            changed=self._books.faults.each(
+                "pods",
+                _meta,
+                pods.changed,
+                residents.changed,
+                scoring.pod_changed,
+                control.pod_changed,
+                placing.pod_changed,
+                *([sweeper.changed] if sweeper else []),
+            ),
+            gone=self._books.faults.each(
+                "pods",
+                itself,
+                lambda gone: pods.gone(PodUID(gone.uid)),
+                lambda gone: residents.gone(PodUID(gone.uid)),
+                lambda gone: scoring.pod_gone(PodUID(gone.uid)),
+                control.pod_gone,
+                lambda gone: placing.pod_gone(PodUID(gone.uid)),
+                *([sweeper.gone] if sweeper else []),
+            ),
+            listed=pods.listed,
+        )
+
+    def _of_classes(self, client: KubeClient) -> Reflector[ResourceClass]:
+        handlers, control = self._books.class_handlers, self.upkeep.control
+        return Reflector(
+            client,
+            paths.resource_classes(),
+            ResourceClass,
+            changed=self._books.faults.each("classes", _meta, handlers.changed, control.class_changed),
+            gone=self._books.faults.each("classes", itself, lambda gone: handlers.gone(gone.name), control.class_gone),
+        )
+
+
+def _meta(about: QueuedPod | ExtendedResource | ResourceClass) -> ObjectMeta:
+    return about.metadata

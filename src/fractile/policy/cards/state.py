@@ -1,0 +1,73 @@
+"""What a decision about one node looks at: its cards and what is free on them now."""
+
+import msgspec
+
+from fractile.model.interconnect import Interconnect
+from fractile.model.properties import NONE, Properties
+from fractile.model.sharing import FREE, SharingRule
+from fractile.model.units import CardUUID, MiB, NodeName, Percent
+
+NO_LIMIT = 2**31  # slots of a card, where nobody counts them
+
+
+def cores_fit(free: int, cores: int, *, coreless: bool) -> bool:
+    """Whether so many percent can be promised of what is free. Containers without a promise share what nobody was
+    promised: where there are some, at least one percent stays, or they would starve."""
+    return cores + coreless <= free
+
+
+class CardState(msgspec.Struct, frozen=True, gc=False):
+    """One card: its size and what is free. ``free_*`` may be negative when the card shrank under its pods.
+
+    Of a device that is no GPU ``memory`` counts shares."""
+
+    uuid: CardUUID
+    index: int
+    model: str
+    memory: MiB
+    free_memory: MiB
+    free_cores: Percent
+    idle: bool  # nobody holds any part of it
+    coreless: bool = False  # somebody holds a part of its memory who was promised no cores
+    slots: int = NO_LIMIT  # device ids of a resource of which a card has few
+    free_slots: int = NO_LIMIT
+    interconnect: Interconnect | None = None
+    slices: int = 0  # containers with a part of it
+    rule: SharingRule = FREE
+    properties: Properties = NONE
+
+    def holds(self, memory: int, cores: int, *, coreless: bool, slots: int = 0) -> bool:
+        """Whether it has room for so much more."""
+        if memory > self.free_memory or slots > self.free_slots:
+            return False
+        return cores_fit(self.free_cores, cores, coreless=coreless or self.coreless)
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """One node: its cards ordered by index, and its devices that are no GPUs."""
+
+    node: NodeName
+    cards: tuple[CardState, ...]
+    others: tuple[CardState, ...] = ()
+
+
+def emptied(state: NodeState) -> NodeState:
+    """The node as it would be if every pod left: what it can ever serve."""
+    return NodeState(state.node, tuple(map(_emptied, state.cards)), tuple(map(_emptied, state.others)))
+
+
+def _emptied(card: CardState) -> CardState:
+    return msgspec.structs.replace(
+        card,
+        free_memory=card.memory,
+        free_cores=Percent(100),
+        idle=True,
+        coreless=False,
+        free_slots=card.slots,
+        slices=0,
+    )
+
+
+def lifted(state: NodeState) -> NodeState:
+    """The node as it would be without rules about how its cards may be cut."""
+    return NodeState(state.node, tuple(msgspec.structs.replace(c, rule=FREE) for c in state.cards), state.others)

@@ -1,0 +1,1 @@
+"""The policies, one file each, in one table (``table``)."""

@@ -1,0 +1,14 @@
+"""Any node with room, any device of it, all alike."""
+
+from fractile.policy.nodes.devices import lots
+from fractile.policy.nodes.noise import noise
+from fractile.policy.nodes.policy import Policy, ScoringContext, by_node
+from fractile.policy.nodes.view import Ints, TaskDemand, View
+
+
+def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+    """A lot for each node, drawn anew for every decision."""
+    return noise(situation.draw, view.number)
+
+
+POLICY = Policy(by_node(values, lots), fresh=True, unit=0)

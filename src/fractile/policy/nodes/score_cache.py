@@ -1,0 +1,146 @@
+"""Scores of all nodes, kept between decisions: only nodes that changed since a class was last served are scored again.
+
+A class is a request without what its score does not depend on. The log holds the row of every change in order, and
+each class knows how far it has read. A decision costs the changed nodes of one class and one pass over the scores for
+the best.
+
+    changed() ──> log: 4 7 4 9 9 1 ...
+                         ^ class A has read to here      best(A) scores rows 9 and 1 again, then takes the maximum
+
+Both are bounded, for those who run for months: classes that were not served for longest are forgotten, and so are those
+that have not read the older half of a log that is full. What is forgotten is worked out anew.
+"""
+
+import msgspec
+import numpy as np
+
+from fractile.policy.nodes.policy import Policy, ScoringContext
+from fractile.policy.nodes.view import NEVER, Flags, Ints, Scores, TaskDemand, View, feasible, roomy
+
+_COLD = 64  # so many rows or more: equal nodes are scored once
+_CLASSES = 1024  # at most; each holds 16 bytes a node
+_LOG = 65_536  # changes
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A row of the view, and the device for a part of a GPU (-1: none, or whole ones from the lowest index)."""
+
+    row: int
+    device: int
+
+
+class ScoreCache:
+    """One policy on one cluster. The view's arrays are the caller's: it changes them and says so."""
+
+    def __init__(
+        self, view: View, policy: Policy, situation: ScoringContext, *, classes: int = _CLASSES, log: int = _LOG
+    ) -> None:
+        self._view = view
+        self._policy = policy
+        self._situation = situation
+        self._log: list[int] = []
+        self._classes: dict[TaskDemand, _Class] = {}  # the one served last stands last
+        self._most_classes = classes
+        self._longest_log = log
+
+    def changed(self, row: int) -> None:
+        """A node is not as it was."""
+        self._log.append(row)
+        if len(self._log) >= self._longest_log:
+            self._shorten()
+
+    def expect(self, situation: ScoringContext) -> None:
+        """Other pods are expected from now on: nothing that was kept holds any more."""
+        self._situation = situation
+        self._classes.clear()
+
+    def asked(self) -> list[TaskDemand]:
+        """The classes that are kept, the one served last at the end."""
+        return list(self._classes)
+
+    def move(self, view: View) -> None:
+        """The same nodes in arrays that somebody else changes, who says which rows are not as they were."""
+        self._view = view
+
+    def scores(self, ask: TaskDemand, draw: int) -> Scores:
+        """Of all nodes, NEVER without room. ``draw`` numbers the decision. The devices are not to be written to."""
+        scores = self._fresh(ask, draw) if self._policy.fresh else self._kept(ask)
+        return Scores(np.where(roomy(self._view, ask), scores.value, NEVER), scores.device)
+
+    def best(self, ask: TaskDemand, draw: int, *, shown: Flags | None = None) -> Choice | None:
+        """The best node with room, the first among equals; None if there is none. ``shown``: only of these."""
+        scores = self.scores(ask, draw)
+        value = scores.value if shown is None else np.where(shown, scores.value, NEVER)
+        row = int(value.argmax())
+        return None if value[row] == NEVER else Choice(row, int(scores.device[row]))
+
+    def _fresh(self, ask: TaskDemand, draw: int) -> Scores:
+        situation = msgspec.structs.replace(self._situation, draw=draw)
+        if self._policy.rescore is None:
+            return self._score(self._view, ask, situation)
+        scores = _nothing(len(self._view.number))
+        self._policy.rescore(self._view, np.arange(len(self._view.number)), ask, situation, scores)
+        return scores
+
+    def _kept(self, ask: TaskDemand) -> Scores:
+        key = ask if self._policy.memory else msgspec.structs.replace(ask, memory=0)
+        kept = self._classes.pop(key, None)
+        if kept is None:
+            self._make_room()
+            kept = _Class(len(self._view.number))
+            self._again(kept, key, np.arange(len(self._view.number)))
+        elif kept.read < len(self._log):
+            self._again(kept, key, np.array(sorted(set(self._log[kept.read :])), np.int64))
+        kept.read = len(self._log)
+        self._classes[key] = kept
+        return kept.scores
+
+    def _make_room(self) -> None:
+        while len(self._classes) >= self._most_classes:
+            del self._classes[next(iter(self._classes))]
+
+    def _shorten(self) -> None:
+        cut = len(self._log) // 2 + 1
+        del self._log[:cut]
+        self._classes = {key: kept for key, kept in self._classes.items() if kept.read >= cut}
+        for kept in self._classes.values():
+            kept.read -= cut
+
+    def _again(self, kept: "_Class", key: TaskDemand, rows: Ints) -> None:
+        if self._policy.rescore is not None:
+            self._policy.rescore(self._view, rows, key, self._situation, kept.scores)
+            return
+        fresh = self._score_rows(rows, key)
+        kept.scores.value[rows] = fresh.value
+        kept.scores.device[rows] = fresh.device
+
+    def _score_rows(self, rows: Ints, key: TaskDemand) -> Scores:
+        view = self._view.take(rows)
+        if len(rows) < _COLD:
+            return self._score(view, key, self._situation)
+        one, like = _different(view)
+        scores = self._score(view.take(one), key, self._situation)
+        return Scores(scores.value[like], scores.device[like])
+
+    def _score(self, view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
+        scores = self._policy.score(view, ask, situation)
+        return Scores(np.where(feasible(view, ask), scores.value, NEVER), scores.device)
+
+
+class _Class:
+    def __init__(self, nodes: int) -> None:
+        self.scores = _nothing(nodes)
+        self.read = 0
+
+
+def _nothing(nodes: int) -> Scores:
+    return Scores(np.full(nodes, NEVER, np.int64), np.full(nodes, -1, np.int64))
+
+
+def _different(view: View) -> tuple[Ints, Ints]:
+    """One row of each group of equal nodes, and for each node the place of its group."""
+    columns = [view.cpu, view.cpu_left, view.memory, view.memory_left, view.gpus, view.model]
+    table = np.column_stack([*columns, view.gpu_left, view.kinds])
+    packed = np.ascontiguousarray(table).view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, one, like = np.unique(packed, return_index=True, return_inverse=True)
+    return one, like

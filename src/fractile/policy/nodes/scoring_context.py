@@ -1,0 +1,24 @@
+"""What is known about pods to come, worked out once for a cluster and a mix."""
+
+from fractile.policy.nodes.blocks import blocks_of
+from fractile.policy.nodes.fragmentation import forecast
+from fractile.policy.nodes.mix import Mix
+from fractile.policy.nodes.policy import ScoringContext
+from fractile.policy.nodes.prices import Prices, prices_of
+from fractile.policy.nodes.scarcity import scarcity
+from fractile.policy.nodes.stranding import beside
+from fractile.policy.nodes.view import View, largest_of
+
+
+def situation_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices | None = None) -> ScoringContext:
+    """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
+    prices by all: those who can use one model only are rare one by one, and many together. ``leaving``: pods do not
+    stay for ever."""
+    return ScoringContext(
+        forecast(mix.commonest(), view.models),
+        prices_of(mix) if prices is None else prices,
+        scarcity(mix, view),
+        largest_of(view),
+        blocks=blocks_of(mix, view.models) if leaving else None,
+        beside=beside(mix, view),
+    )

@@ -1,0 +1,92 @@
+"""Resolves Bindings whose outcome nobody knows: the pod stayed assumed for longer than any answer can take.
+
+The API server is asked. Bound: the watch is late, the hold stays. Not bound, or another pod: the hold is dropped.
+No answer: the hold stays and the question is repeated; capacity is never given away on a guess.
+"""
+
+import asyncio
+import logging
+
+from fractile.errors import ApiError, FractileError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.ledger.ledger import Ledger
+from fractile.model.units import PodUID
+from fractile.reconcile.faults import Faults
+from fractile.watch.event_handlers import PodHandlers, Unseen
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.kubernetes.objects import Pod
+
+log = logging.getLogger(__name__)
+
+EXPIRY = 34.0  # seconds; kube-apiserver ends a write so long after it has got it, whoever waits for the answer
+_PERIOD = 5.0
+
+
+class AssumedPods:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        waiting: WaitingPods,
+        feed: PodHandlers,
+        client: KubeClient,
+        faults: Faults | None = None,
+    ) -> None:
+        self._faults = faults or Faults()
+        self._ledger = ledger
+        self._waiting = waiting
+        self._feed = feed
+        self._client = client
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD)
+            for uid in self._ledger.overdue(EXPIRY):
+                with self._faults.apart("doubt", "", uid):
+                    await self.resolve(uid)
+            for uid, read in self._feed.unseen(EXPIRY):
+                with self._faults.apart("doubt", read.namespace, read.name):
+                    await self.look_again(uid, read)
+
+    async def resolve(self, uid: PodUID) -> None:
+        """Ask what became of one assumed pod."""
+        waiting = self._waiting.find(uid)
+        if waiting is None:  # the watch has seen it go, or bound with another placement
+            self._drop(uid, "no longer waiting")
+            return
+        asked = self._ledger.entry(uid)
+        try:
+            pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
+        except FractileError as e:
+            if isinstance(e, ApiError) and e.code == 404:
+                self._feed.gone(uid)
+            else:
+                self._ledger.renew(uid)
+            return
+        if pod.metadata.uid != uid:
+            self._feed.gone(uid)
+        elif pod.spec.node_name:
+            self._feed.looked(pod)
+        elif self._ledger.entry(uid) is asked:  # else another write went out meanwhile, which this answer may not know
+            self._drop(uid, "not bound")
+
+    async def look_again(self, uid: PodUID, read: Unseen) -> None:
+        """Ask for a pod that was read once and that no watch has shown since."""
+        try:
+            pod = await self._client.get(paths.pod(read.namespace, read.name), Pod)
+        except FractileError as e:
+            if isinstance(e, ApiError) and e.code == 404:
+                self._feed.gone(uid)
+            return
+        if pod.metadata.uid == uid:
+            self._feed.looked(pod)
+        else:
+            self._feed.gone(uid)
+
+    def _drop(self, uid: PodUID, reason: str) -> None:
+        entry = self._ledger.entry(uid)
+        self._ledger.forget(uid)
+        if entry is not None:
+            log.info("assumption expired uid=%s node=%s reason=%s", uid, entry.placement.node, reason)
+            self._feed.given_back(entry)

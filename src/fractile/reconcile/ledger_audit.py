@@ -1,0 +1,132 @@
+"""Compares the ledger with the API server, from time to time and loudly: what differs is a bug, here or in a watch.
+
+    list, page by page ──> what differs ──a while later, asked for one by one──> still differs: an error, and corrected
+
+The ledger moves on while it is compared, and may be ahead of the list or behind it; so nothing counts that is not the
+same at a second look. ``PodHandlers`` corrects it, as if the watch had said so. Failure rule: without an answer nothing
+is compared, and the next round tries again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from fractile.errors import ApiError, FractileError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient, decode_leniently
+from fractile.ledger.ledger import EntryState, Ledger
+from fractile.model.placement import Placement
+from fractile.model.units import PodUID
+from fractile.reconcile.faults import Faults
+from fractile.watch.event_handlers import PodHandlers, Warn
+from fractile.wire.fractile.placement import ANNOTATION, recorded
+from fractile.wire.kubernetes.objects import Pod
+
+log = logging.getLogger(__name__)
+
+PERIOD = 600.0  # seconds
+AGAIN = 15.0  # seconds until the second look; a watch that is later than that has its own warnings
+_MOST = 200  # differences of a round that are looked at again; more are left to the next
+
+_Name = tuple[str, str]
+
+
+class LedgerAudit:
+    """``warn`` makes an event of the pod that differs."""
+
+    def __init__(
+        self, *, ledger: Ledger, feed: PodHandlers, client: KubeClient, warn: Warn, faults: Faults | None = None
+    ) -> None:
+        self._faults = faults or Faults()
+        self._ledger = ledger
+        self._feed = feed
+        self._client = client
+        self._warn = warn
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                await self.round()
+            except FractileError as e:
+                log.warning("audit not done reason=%s", e)
+
+    async def round(self, *, again: float = AGAIN) -> int:
+        """How many holds were wrong, and are corrected now."""
+        # 1. What differs from one consistent list?
+        found = await self._compare()
+        if not found:
+            return 0
+        # 2. What still does?
+        await asyncio.sleep(again)
+        wrong = [uid for uid, name in list(found.items())[:_MOST] if await self._differs(uid, name)]
+        if wrong:
+            self._ledger.drifted(len(wrong))
+            log.error("audit: %d holds differed from the API server, first=%s", len(wrong), wrong[0])
+        return len(wrong)
+
+    async def _compare(self) -> dict[PodUID, _Name]:
+        asked, there = self._ledger.now(), set[PodUID]()
+        found: dict[PodUID, _Name] = {}
+        decoder = msgspec.json.Decoder(Pod)
+        async for page in self._client.pages(paths.pods()):
+            if page.first:
+                there.clear()
+                found.clear()
+            for raw in page.items:
+                meta, pod = decode_leniently(decoder, raw, "list of the audit")
+                there.add(PodUID(meta.uid))
+                with self._faults.apart("audit", meta.namespace, meta.name):
+                    if pod is not None and self._wrong(PodUID(meta.uid), _held(pod)):
+                        found[PodUID(meta.uid)] = meta.namespace, meta.name
+        found |= self._nowhere(there, asked)
+        return found
+
+    def _nowhere(self, there: set[PodUID], asked: float) -> Iterable[tuple[PodUID, _Name]]:
+        """Holds, older than the list, of pods that are not in it; their names are not known any more."""
+        return [
+            (uid, (entry.owner.namespace, ""))
+            for uid, entry in self._ledger.entries()
+            if uid not in there and entry.since < asked
+        ]
+
+    def _wrong(self, uid: PodUID, placed: Placement | None) -> bool:
+        """Whether the ledger says another thing than the API server shows."""
+        entry = self._ledger.entry(uid)
+        if placed is None:
+            return entry is not None and entry.state is EntryState.BOUND
+        if entry is None:
+            return uid not in self._ledger.conflicts()
+        return entry.placement != placed and not entry.moving
+
+    async def _differs(self, uid: PodUID, name: _Name) -> bool:
+        """Ask for the pod itself; what differs still is said, and corrected."""
+        entry = self._ledger.entry(uid)
+        if not name[1]:  # it was in no list, and the ledger still holds it
+            if entry is not None:
+                self._feed.gone(uid)
+            return entry is not None
+        try:
+            pod = await self._client.get(paths.pod(*name), Pod)
+        except ApiError as e:
+            if e.code != 404:
+                raise
+            pod = Pod()
+        if pod.metadata.uid != uid:
+            self._feed.gone(uid)
+            return entry is not None and self._ledger.entry(uid) is None
+        if not self._wrong(uid, _held(pod)):
+            return False
+        self._warn(pod, "LedgerDrift", "the ledger differed from this pod's placement, and was corrected")
+        self._feed.changed(pod)
+        return True
+
+
+def _held(pod: Pod) -> Placement | None:
+    """What the pod holds as the API server shows it; None for one that holds nothing, or nothing that can be read."""
+    text = (pod.metadata.annotations or {}).get(ANNOTATION)
+    if text is None or not pod.spec.node_name or pod.finished:
+        return None
+    return recorded(text)

@@ -1,0 +1,1 @@
+"""Why a pod waits, or what became of it (``fractile why``): read, judged, put in order."""

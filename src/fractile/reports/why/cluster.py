@@ -1,0 +1,155 @@
+"""The cluster as the extender would see it: a ledger of our own, filled from the API by the code that fills its own.
+
+So what is said here is said by the filter, with classes, quotas and room kept for nominated pods. What it cannot know:
+``--quota-others deny``, a file of sharing rules that is not the ConfigMap, and placements that are on their way.
+"""
+
+import contextlib
+from collections.abc import Sequence
+
+from fractile.dialects.agents import memory_unit, served
+from fractile.dialects.table import parse_pod
+from fractile.errors import WireError
+from fractile.extender.filter import ONE_BY_ONE, filter_nodes
+from fractile.extender.nominated import keep_room
+from fractile.ledger.classes import ClassIndex, resolved
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import Card
+from fractile.model.placement import Charge
+from fractile.model.quota import NamespaceQuota, Quota
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.sharing import ClusterSharing
+from fractile.model.units import NodeName, PodUID
+from fractile.reconcile.nominations import Nominations
+from fractile.reports.why.read import SHARING, Read
+from fractile.watch.assigned_pods import AssignedPods
+from fractile.watch.event_handlers import PodHandlers
+from fractile.watch.quotas import place_of
+from fractile.watch.waiting_pods import WaitingPods
+from fractile.wire.files import quota_file, sharing_file
+from fractile.wire.fractile import resource_class
+from fractile.wire.fractile.extended_resource import to_card, withheld
+from fractile.wire.kubernetes.extender import FilterResult
+from fractile.wire.kubernetes.objects import ConfigMap, Pod
+
+_SHARING = "sharing.yaml"
+
+
+class ClusterView:
+    """``doubts``: what is wrong with placements, by pod. ``cut``: how cards may be cut."""
+
+    def __init__(self, read: Read) -> None:
+        self.ledger = Ledger(lambda: 0.0)
+        self.index = ClassIndex(self.ledger)
+        self.doubts: dict[PodUID, str] = {}
+        self.cut = ClusterSharing()
+        self._pod = read.pod
+        self._put_sharing(read)
+        shown = _cards(read)
+        cards = [(node, card) for node, card, _ in shown]
+        for _, node in read.objects.nodes:
+            self.ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
+        for node, card, held in shown:
+            self.ledger.put_card(node, card)
+            self.ledger.withhold(card.uuid, held)
+        self.unit = memory_unit((n for _, n in read.objects.nodes), cards)
+        self.families = served(r for _, r in read.objects.cards)
+        self._put_classes(read.objects.classes)
+        self._nominations = self._put_pods([n.pod for n in read.objects.pods])
+        self.parsed = parse_pod(read.pod, self.unit, self.families)
+        self.request = resolved(self.parsed, self.index)
+
+    def limit(self, namespaces: dict[str, NamespaceQuota], problem: str = "") -> None:
+        """From now on these are the quotas."""
+        self.ledger.usage.limit(Quota(namespaces, problem=problem))
+
+    def filtered(self, names: Sequence[str]) -> FilterResult:
+        """What the extender's filter answers about each of the nodes."""
+        fitting: list[str] = []
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        for i in range(0, len(names), ONE_BY_ONE):  # of more than these at once the best one speaks for all
+            found = self._filtered(list(names[i : i + ONE_BY_ONE]))
+            fitting += found.node_names or ()
+            failed |= found.failed
+            unresolvable |= found.unresolvable
+        return FilterResult(node_names=fitting, failed=failed, unresolvable=unresolvable)
+
+    def refused_by_quota(self) -> str:
+        """Why the quota gives the pod nothing, wherever it went."""
+        left = self.ledger.usage.allowance(self.request) if isinstance(self.request, PodRequest) else None
+        return left.message if isinstance(left, Refusal) else ""
+
+    def _filtered(self, names: list[str]) -> FilterResult:
+        found = filter_nodes(self.request, names, self.ledger)
+        if not isinstance(self.request, PodRequest):
+            return found
+        return keep_room(found, self._pod, self.request, self.ledger, self._nominations)
+
+    def _put_sharing(self, read: Read) -> None:
+        """As written now. Rules that make no sense count as none: the control plane's log says where they are wrong."""
+        if read.sharing is None:
+            return
+        with contextlib.suppress(WireError):
+            self.cut = sharing_file.decode((read.sharing.data or {}).get(_SHARING, ""), SHARING)
+        labels = {n.metadata.name: n.metadata.labels or {} for _, n in read.objects.nodes}
+        pools = {name: own.get(sharing_file.POOL_LABEL, "") for name, own in labels.items()}
+        self.ledger.share_by(lambda node, model: self.cut.rule(pools.get(node, ""), model), sized=self.cut.sized)
+
+    def _put_classes(self, classes: Sequence[resource_class.ResourceClass]) -> None:
+        for written in classes:
+            cls = resource_class.decode(written)
+            if isinstance(cls, resource_class.Invalid):
+                self.index.spoil(written.metadata.name, cls.message)
+            else:
+                self.index.put(cls)
+
+    def _doubted(self, pod: Pod, _reason: str, message: str) -> None:
+        self.doubts[PodUID(pod.metadata.uid)] = message
+
+    def _put_pods(self, pods: Sequence[Pod]) -> Nominations:
+        waiting, residents = WaitingPods(), AssignedPods(self.ledger)
+        feed = PodHandlers(
+            ledger=self.ledger,
+            waiting=waiting,
+            unit=self.unit,
+            warn=self._doubted,
+            freed=lambda node: None,
+            needs_repair=lambda pod: None,
+            dialects=self.families,
+        )
+        for pod in pods:
+            feed.changed(pod)
+            residents.changed(pod)
+        return Nominations(
+            ledger=self.ledger, waiting=waiting, residents=residents, classes=self.index, clock=lambda: 0.0
+        )
+
+
+def _cards(read: Read) -> list[tuple[NodeName, Card, Charge | None]]:
+    """Each with what processes of deleted pods hold of it."""
+    found: list[tuple[NodeName, Card, Charge | None]] = []
+    for _, resource in read.objects.cards:
+        try:
+            found.append((*to_card(resource), withheld(resource)))
+        except WireError:
+            continue  # ``fractile inspect`` names those
+    return found
+
+
+def quotas_in_force(read: Read, source: str) -> tuple[dict[str, NamespaceQuota], str]:
+    """The quotas that the control plane goes by, and what is wrong with the ConfigMap."""
+    if read.config is None:
+        return {}, ""
+    try:
+        return quota_file.decode(read.config.data or {}, f"quota ConfigMap {source}"), ""
+    except WireError as e:
+        return _kept(read.kept), str(e)
+
+
+def _kept(config: ConfigMap | None) -> dict[str, NamespaceQuota]:
+    try:
+        return quota_file.decode(config.data, "kept quotas") if config and config.data else {}
+    except WireError:
+        return {}

@@ -1,0 +1,37 @@
+"""Whether kube-scheduler's last call of the extender came through at all. Pure.
+
+An answer of the extender's, a refusal too, is a sentence of Fractile's. A call that failed is told in the words of Go's
+HTTP client, or by the status of an answer whose body kube-scheduler does not read (pkg/scheduler/extender.go, send).
+Both name the URL, which tells our extender from another's.
+"""
+
+import re
+
+from fractile.reports.why.read import Read
+
+_FAILED = re.compile(r"\S/scheduler/(?:filter|prioritize|preempt|bind)(?:\"?: |, (?=code \d))(?P<how>.+)", re.DOTALL)
+_CERTIFICATE = ("code 403", "EOF", "remote error: tls", "x509", "tls: ", "connection reset")
+
+
+def closed(read: Read) -> str:
+    """Why the pod is not asked about; "" where the extender has answered, or nothing is known of it."""
+    found = _FAILED.search(_said(read))
+    if found is None:
+        return ""
+    how = found["how"].strip()
+    return f"kube-scheduler cannot talk to the extender ({how}): {_advice(how)}"
+
+
+def _said(read: Read) -> str:
+    """What kube-scheduler says of its last try. The pod's condition is the newer one: events are counted up late."""
+    condition = read.pod.scheduled
+    if condition is not None and condition.message:
+        return condition.message
+    told = [e for e in read.events if e.reason == "FailedScheduling"]
+    return max(told, key=lambda e: e.last).message if told else ""
+
+
+def _advice(how: str) -> str:
+    if any(sign in how for sign in _CERTIFICATE):
+        return "see whether it has the present certificate and CA (docs/install.md, section 3)"
+    return "see whether the control plane runs, and what its log says"

@@ -1,0 +1,200 @@
+"""Which nodes refuse a pod and for what, and which single change would let it in.
+
+About its cards the filter is asked, about the rest of a node the planner's books: two judges, and both must agree. A
+change is only named when it was tried and when nothing else that is known would still refuse the pod.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+
+from fractile.model.quota import POOL_LABELS, NamespaceQuota
+from fractile.model.request import PodRequest
+from fractile.model.sharing import ClusterSharing
+from fractile.model.units import NodeName
+from fractile.policy.nodes.policies.table import POLICIES
+from fractile.reports.why.cluster import ClusterView
+from fractile.sim.planner.placing import Placer
+from fractile.sim.planner.reasons import changes as single_changes
+from fractile.sim.planner.shapes import shapes_in
+from fractile.sim.planner.stock import PlannerStock
+from fractile.sim.snapshot.cluster_snapshot import Demand, Machine, Snapshot
+from fractile.wire.output.plan import PodChange
+from fractile.wire.output.why import RefusingNodes
+
+RAISE_QUOTA = "raise-quota"
+CHANGE_POOL = "change-pool"
+_POLICY = "first-fit"  # for where something would go, of which only whether it would is said
+
+
+class NodeFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """``notes``: why no change is named that one might expect."""
+
+    fits: tuple[str, ...] = ()
+    groups: tuple[RefusingNodes, ...] = ()
+    changes: tuple[PodChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def judge(
+    cluster: ClusterView, snapshot: Snapshot, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
+) -> NodeFindings:
+    """``snapshot``: the pods that run, and the pod itself as the only one that waits, unless it cannot be planned."""
+    found = cluster.filtered(names)
+    placer, demand = _books(snapshot)
+    lacks = _of_nodes(placer.stock, demand) if demand else {}
+    said: dict[str, list[str]] = {name: [] for name in names}
+    for refused in (found.failed, found.unresolvable):
+        for name, sentence in refused.items():
+            said[name].append(sentence)
+    for name, sentences in lacks.items():
+        said.setdefault(name, []).extend(sentences)
+    fits = tuple(name for name, sentences in said.items() if not sentences)
+    hopeless = _for_good(placer.stock, demand) if demand else frozenset[str]()
+    groups = _groups(said, hopeless.union(found.unresolvable))
+    if fits or demand is None or not isinstance(cluster.request, PodRequest):
+        return NodeFindings(fits=fits, groups=groups)
+    refused = frozenset((*found.failed, *found.unresolvable))
+    freed = _without_quota(cluster, names, quotas, problem) & refused
+    if freed:
+        changes, notes = _of_quota(cluster, freed - lacks.keys(), quotas, problem)
+    else:
+        changes, notes = tuple(_planned(placer, demand)), tuple(_not_sought(placer, demand, cluster.request))
+    if changes and cluster.cut != ClusterSharing():
+        notes = (*notes, "the changes were not tried against the rules of how cards may be cut")
+    return NodeFindings(fits=fits, groups=groups, changes=changes, notes=notes)
+
+
+def _books(snapshot: Snapshot) -> tuple[Placer, Demand | None]:
+    demand = snapshot.pending[0].demand if snapshot.pending else None
+    wanted = [t.demand for t in (*snapshot.bound, *snapshot.pending)]
+    placer = Placer(snapshot.machines, wanted, POLICIES[_POLICY])
+    for task in snapshot.bound:
+        placer.settle(task)
+    return placer, demand
+
+
+def _of_nodes(stock: PlannerStock, demand: Demand) -> dict[str, list[str]]:
+    """What stands against each node besides its cards."""
+    lack = stock.lack(demand)
+    found: dict[str, list[str]] = {}
+    for row in np.flatnonzero(lack.taint | lack.label | lack.cpu | lack.memory | lack.places).tolist():
+        machine = stock.machines[row]
+        told = found.setdefault(machine.name, [])
+        if lack.taint[row]:
+            told.append(_tainted(machine, demand))
+        if lack.label[row]:
+            told.append("other labels than its node selector or node affinity wants")
+        if lack.cpu[row]:
+            told.append(f"too few CPUs free, {demand.cpu / 1000:g} asked")
+        if lack.memory[row]:
+            told.append(f"too little of the node's memory free, {demand.memory} MiB asked")
+        if lack.places[row]:
+            told.append("no place for another pod")
+    return found
+
+
+def _for_good(stock: PlannerStock, demand: Demand) -> frozenset[str]:
+    """Nodes that would not take it if they were empty, whatever their cards."""
+    taint, label = stock.kinds.barred(demand.where)
+    return frozenset[str](
+        machine.name
+        for machine, barred in zip(stock.machines, (taint | label).tolist(), strict=True)
+        if barred or machine.cpu < demand.cpu or machine.memory < demand.memory
+    )
+
+
+def _tainted(machine: Machine, demand: Demand) -> str:
+    taint = machine.untolerated_by(demand.where)
+    if taint is None or machine.cordoned:
+        return "cordoned"
+    return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} that it does not tolerate"
+
+
+def _groups(said: Mapping[str, list[str]], for_good: frozenset[str]) -> tuple[RefusingNodes, ...]:
+    """The largest first."""
+    alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for name, sentences in said.items():
+        if sentences:
+            alike.setdefault((tuple(sentences), name not in for_good), []).append(name)
+    groups = (
+        RefusingNodes(nodes=tuple(sorted(nodes)), reasons=reasons, waiting_helps=helps)
+        for (reasons, helps), nodes in alike.items()
+    )
+    return tuple(sorted(groups, key=lambda g: (-len(g.nodes), g.nodes)))
+
+
+# ── what would help ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_quota(
+    cluster: ClusterView, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
+) -> frozenset[str]:
+    """Nodes whose cards would do if there were no quota."""
+    if not (quotas or problem):
+        return frozenset()
+    return _limited_by({}, cluster, names, quotas, problem)
+
+
+def _limited_by(
+    other: dict[str, NamespaceQuota],
+    cluster: ClusterView,
+    names: list[str],
+    quotas: Mapping[str, NamespaceQuota],
+    problem: str,
+) -> frozenset[str]:
+    """Nodes whose cards would do if the quotas were ``other`` ones."""
+    cluster.limit(other)
+    try:
+        return frozenset(cluster.filtered(names).node_names or ())
+    finally:
+        cluster.limit(dict(quotas), problem)
+
+
+def _of_quota(
+    cluster: ClusterView, open_to: frozenset[str], quotas: Mapping[str, NamespaceQuota], problem: str
+) -> tuple[tuple[PodChange, ...], tuple[str, ...]]:
+    """``open_to``: nodes that would take it if there were no quota. Amounts and pools are two things of one quota, and
+    whoever is barred by the one gains nothing by the other."""
+    if not open_to:
+        return (), ("the quota is not all that stands in its way, so no single change was sought",)
+    namespace = cluster.request.namespace if isinstance(cluster.request, PodRequest) else ""
+    own = quotas.get(namespace)
+    raised = PodChange(RAISE_QUOTA, f"raise the quota of namespace {namespace}", min(open_to))
+    if own is None or own.pools is None:
+        return (raised,), ()
+    names = sorted(open_to)
+    no_amounts, no_pools = (
+        _limited_by(
+            {**quotas, namespace: msgspec.structs.replace(own, **{field: None})}, cluster, names, quotas, problem
+        )
+        for field in ("limits", "pools")
+    )
+    found: list[PodChange] = []
+    if no_amounts:
+        found.append(msgspec.structs.replace(raised, node=min(no_amounts)))
+    if no_pools:
+        found.append(_other_pool(min(no_pools), cluster, namespace, own.pools))
+    if not found:
+        return (), ("the quota's amounts and its pools both stand in its way, so no single change was sought",)
+    return tuple(found), ()
+
+
+def _other_pool(node: str, cluster: ClusterView, namespace: str, pools: tuple[str, ...]) -> PodChange:
+    here = cluster.ledger.usage.place(NodeName(node)).pool
+    ways = [f"label {node} {POOL_LABELS[0]}={pools[0]}"] if pools else []
+    ways += [f"add {'its ' if pools else ''}pool {here} to the quota of namespace {namespace}"] if here else []
+    return PodChange(CHANGE_POOL, ", or ".join(ways) or f"leave pool out of the quota of namespace {namespace}", node)
+
+
+def _planned(placer: Placer, demand: Demand) -> Iterator[PodChange]:
+    if demand.part is not None and placer.would_fit(demand) is None:
+        yield from single_changes(placer, demand, shapes_in(placer.stock.machines))
+
+
+def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:
+    if request.others:
+        yield "single changes are not sought for devices that are no GPUs"
+    elif placer.would_fit(demand) is not None:
+        yield "by sums alone it would fit; what stands in its way is said above, and no single change is sought for it"

@@ -1,0 +1,124 @@
+"""Who may call the verbs of the extender: those with a certificate of an authority in ``--client-ca``.
+
+A caller without one could have any waiting GPU pod bound to any node, by our rights, past kube-scheduler's own checks
+(docs/security.md); ``--insecure-open-extender`` leaves it so. Probes and metrics stay open: kubelet and Prometheus
+bring no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another authority, or
+one that has expired, ends the handshake.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fractile.door.seldom import Seldom
+from fractile.errors import SetupError
+from fractile.wire.output.debug_state import PATH
+
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last asks for a token (main.debugging)
+_SHOWN = 200  # characters of a path
+_CALLER = "fractile.caller"  # in the state of a connection
+
+OPEN_TO_ALL = (
+    "the extender is open (--insecure-open-extender): "
+    "anybody who reaches the port may bind waiting GPU pods to any node"
+)
+_CLOSED = (
+    "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the CA that signed "
+    "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
+    "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); docs/security.md, "
+    '"The extender\'s door", has each step. --insecure-open-extender leaves it open to anybody who reaches the port'
+)
+
+log = logging.getLogger(__name__)
+
+
+class Clients(msgspec.Struct, frozen=True):
+    """``ca``: the authorities, PEM. ``names``: common names that may call; empty: every one of those authorities."""
+
+    ca: tuple[Path, ...]
+    names: tuple[str, ...] = ()
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Have the context accept certificates of the authorities; SetupError when a file holds none."""
+        for file in self.ca:
+            try:
+                context.load_verify_locations(file)
+            except (OSError, ValueError) as e:
+                raise SetupError(f"{file} holds no PEM certificate of a CA ({e})") from None
+
+    def refusal(self, caller: str | None) -> str:
+        """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""
+        if caller is None:
+            return (
+                "no client certificate: only callers with one signed by a CA in --client-ca are answered; "
+                "to give kube-scheduler one, see docs/install.md, section 3"
+            )
+        if self.names and caller not in self.names:
+            return f"{caller[:80]!r} is not among the names in --client-name (docs/security.md)"
+        return ""
+
+
+def clients_of(ca: tuple[Path, ...], names: tuple[str, ...], *, insecure: bool) -> Clients | None:
+    """Who may call; None: everybody, which has to be said. SetupError says what is missing."""
+    if insecure and ca:
+        raise SetupError("--client-ca and --insecure-open-extender exclude each other; leave one of them out")
+    if names and not ca:
+        raise SetupError("--client-name needs --client-ca, which says whose certificates count")
+    if not ca and not insecure:
+        raise SetupError(_CLOSED)
+    return Clients(ca, names) if ca else None
+
+
+class Introduced(msgspec.Struct, frozen=True):
+    """The common name of the caller's certificate; None: it has brought none."""
+
+    name: str | None
+
+    @property
+    def state(self) -> dict[str, str | None]:
+        """For the requests of its connection."""
+        return {_CALLER: self.name}
+
+
+def introduced(transport: asyncio.BaseTransport) -> Introduced:
+    """Who is at the other end."""
+    tls = transport.get_extra_info("ssl_object")
+    found: Mapping[str, Any] | None = tls.getpeercert() if tls is not None else None
+    return Introduced(_common_name(found) if found else None)
+
+
+class KnownOnly:
+    """The application, for callers that may call it."""
+
+    def __init__(self, app: ASGIApp, clients: Clients) -> None:
+        self._app = app
+        self._clients = clients
+        self._refused = Seldom()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN or not (why := self._refusal(scope)):
+            await self._app(scope, receive, send)
+            return
+        tell_refused(self._refused, scope["path"], scope.get("client"), why)
+        await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str:
+        return self._clients.refusal(cast("dict[str, str | None]", scope.get("state", {})).get(_CALLER))
+
+
+def tell_refused(refused: Seldom, path: str, client: object, why: str) -> None:
+    """At most a line in ten seconds, with how many were refused."""
+    if count := refused.happened():
+        log.warning("caller refused path=%r client=%r reason=%r count=%d", path[:_SHOWN], client, why, count)
+
+
+def _common_name(certificate: Mapping[str, Any]) -> str:
+    subject = cast("tuple[tuple[tuple[str, str], ...], ...]", certificate.get("subject", ()))
+    return next((value for part in subject for key, value in part if key == "commonName"), "")

@@ -1,0 +1,100 @@
+"""The webhook's own HTTPS server, beside the extender's in one event loop.
+
+Everybody in the cluster's network can connect, so connections are bounded in number, in what they send, and in the time
+until they have said what they want: the extender shares this process's descriptors. Callers that keep a connection open
+between requests, as the API server does, may: its own limit is 90 s, ours is longer, so it is not us who closes while
+it sends.
+
+A review of usual size is answered where its bytes arrive (``main.direct``): a pod that is created is two of them.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Generator
+from functools import partial
+
+import msgspec
+import uvicorn
+
+from fractile.admission.app import WebhookApp, application, verbs
+from fractile.admission.intake import Intake, IntakeLimits
+from fractile.door.door import HandshakeTiming
+from fractile.door.places import PlaceLimits
+from fractile.serving import bounded
+from fractile.serving.bounded import Bodies, Bounded, Strangers
+from fractile.serving.direct import Find
+from fractile.serving.door_server import Connections, DoorServer
+
+USUAL = 256 * 2**10  # bytes of a review, which may have two objects; a pod is 2 to 20 kB
+_AROUND = 2**20  # bytes of a request beside its body: head, chunks and what comes after them
+
+
+class WebhookLimits(msgspec.Struct, frozen=True):
+    """Connections, bytes and seconds."""
+
+    connections: int = 512
+    handshake: float = 5.0
+    first_request: float = 5.0  # from the handshake to the end of its head
+    head: int = 64 * 2**10
+    idle: int = 120
+
+
+async def serve(
+    webhook: WebhookApp,
+    listening: socket.socket,
+    context: ssl.SSLContext,
+    *,
+    limits: WebhookLimits | None = None,
+    bounds: IntakeLimits | None = None,
+) -> None:
+    """Serve on the socket until cancelled; requests in flight get three seconds to end."""
+    server = _server(webhook, context, limits or WebhookLimits(), bounds or IntakeLimits())
+    try:
+        await server.serve(sockets=[listening])
+    except asyncio.CancelledError:
+        await server.shutdown(sockets=[listening])
+        raise
+
+
+def _server(webhook: WebhookApp, context: ssl.SSLContext, limits: WebhookLimits, bounds: IntakeLimits) -> "Server":
+    intake = Intake(bounds)
+    config = uvicorn.Config(
+        app=application(webhook, intake),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=limits.idle,
+        timeout_graceful_shutdown=3,
+    )
+    config.load()
+    config.ssl = context
+    make = partial(
+        Bounded,
+        find=_without_query(verbs(webhook).get),
+        limits=bounded.ConnectionLimits(head=limits.head, first=limits.first_request, body_seconds=bounds.seconds),
+        bodies=Bodies(here=min(USUAL, bounds.body), through=bounds.body + _AROUND, room=intake),
+        strangers=Strangers(answered=limits.connections),  # the intake bounds them
+    )
+    most = limits.connections  # the API server is one peer, or comes from the address of a node
+    return Server(
+        config,
+        Connections(make),
+        rules=PlaceLimits(strangers=most, known=0, each=most),
+        timing=HandshakeTiming(handshake=limits.handshake),
+    )
+
+
+class Server(DoorServer):
+    """Serves until it is cancelled; signals are the program's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _without_query(find: Find) -> Find:
+    """The API server adds its timeout to the path."""
+    return lambda url: find(url.partition(b"?")[0])

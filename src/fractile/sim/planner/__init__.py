@@ -1,0 +1,1 @@
+"""What fits, what would fit, and which moves help (``fractile plan``)."""

@@ -1,0 +1,236 @@
+"""What is left of a cluster, exactly: CPU, memory and pod places of nodes; memory and compute time of every card.
+
+Policies see the same cluster through ``view``, which has one number for a card: the smaller of the two shares that are
+left. So a policy proposes and these books decide. The rules for a card are the ledger's: whole cards are nobody
+else's, and where somebody holds memory without a part of the time, one percent of the time is promised to nobody.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from fractile.policy.nodes.view import KINDS, NO_DEVICE, WHOLE_GPU, Flags, Ints, View
+from fractile.sim.kinds import Kinds
+from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, Machine, Taken
+
+KEPT = 10  # thousandths of the time that are kept for those who were promised none
+
+
+class PodHold(msgspec.Struct, frozen=True):
+    """Where a pod is, and what it holds there."""
+
+    row: int
+    cpu: int
+    memory: int
+    taken: tuple[Taken, ...] = ()
+
+
+class Lack(msgspec.Struct, frozen=True):
+    """Per node [N], whether a demand is kept away by each cause alone or with others."""
+
+    taint: Flags
+    label: Flags
+    no_gpu: Flags  # fewer cards than asked for
+    model: Flags  # enough cards, but not of those that the pod names
+    size: Flags  # enough of these, but too small even when empty
+    gpu: Flags  # large enough, but too few have so much left
+    cpu: Flags
+    memory: Flags
+    places: Flags
+
+    def any(self) -> Flags:
+        """Nodes that cannot take it now."""
+        return np.any([getattr(self, name) for name in LACKS], axis=0)
+
+
+LACKS = ("taint", "label", "no_gpu", "model", "size", "gpu", "cpu", "memory", "places")
+
+
+class PlannerStock:
+    """The books. ``view`` changes with them. Cards that are not healthy have nothing left."""
+
+    def __init__(self, machines: Sequence[Machine], kinds: Kinds) -> None:
+        self.machines = tuple(machines)
+        self.kinds = kinds
+        self.rows = {m.name: row for row, m in enumerate(machines)}
+        width = max([1, *(len(m.cards) for m in machines)])
+        shape = (len(machines), width)
+        self.cpu_left, self.memory_left, self.slots_left = (
+            np.array([getattr(m, name) for m in machines], np.int64) for name in ("cpu", "memory", "slots")
+        )
+        self.present = np.zeros(shape, np.bool_)
+        self.card_memory = np.zeros(shape, np.int64)
+        self._fill_cards()
+        self.card_left = np.where(self._healthy, self.card_memory, 0)
+        self.time_left = np.where(self._healthy, WHOLE_GPU, 0).astype(np.int64)
+        self.users = np.where(self._healthy, 0, 1).astype(np.int64)
+        self._timeless = np.zeros(shape, np.int64)  # users that were promised no time
+        self.view = self._empty_view()
+        for row, machine in enumerate(self.machines):
+            self._change_cards(row, machine.withheld, 1)
+
+    def _fill_cards(self) -> None:
+        self._healthy = np.zeros(self.present.shape, np.bool_)
+        for row, machine in enumerate(self.machines):
+            for device, card in enumerate(machine.cards):
+                self.present[row, device] = True
+                self.card_memory[row, device] = card.memory
+                self._healthy[row, device] = card.healthy
+
+    def _empty_view(self) -> View:
+        left = np.where(self.present, np.where(self._healthy, WHOLE_GPU, 0), -1).astype(np.int64)
+        return View(
+            number=np.arange(len(self.machines), dtype=np.int64),
+            cpu=self.cpu_left.copy(),
+            cpu_left=self.cpu_left,
+            memory=self.memory_left.copy(),
+            memory_left=self.memory_left,
+            gpus=self.present.sum(axis=1).astype(np.int64),
+            gpu_left=left,
+            model=self.kinds.of_row,
+            kinds=np.zeros((len(self.machines), KINDS), np.int64),
+            slots_left=self.slots_left,
+            models=self.kinds.names,
+        )
+
+    # ── what fits ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lack(self, demand: Demand) -> Lack:
+        """Why each node cannot take it."""
+        part = demand.part
+        taint, label = self.kinds.barred(demand.where)
+        none = np.zeros(len(self.machines), np.bool_)
+        no_gpu, model, size, gpu = (none, none, none, none) if part is None else self._lack_gpus(part)
+        return Lack(
+            taint=taint,
+            label=label,
+            no_gpu=no_gpu,
+            model=model,
+            size=size,
+            gpu=gpu,
+            cpu=self.cpu_left < demand.cpu,
+            memory=self.memory_left < demand.memory,
+            places=self.slots_left <= 0,
+        )
+
+    def feasible(self, demand: Demand) -> Flags:
+        """Nodes that can take it now. [N]"""
+        taint, label = self.kinds.barred(demand.where)
+        ok = (self.cpu_left >= demand.cpu) & (self.memory_left >= demand.memory) & (self.slots_left > 0)
+        ok &= ~(taint | label)
+        if demand.part is not None and ok.any():
+            ok &= self.fitting(demand.part).sum(axis=1) >= demand.gpus
+        return ok
+
+    def fits(self, demand: Demand, row: int) -> Flags:
+        """The cards of one node that have room; all false where the node itself has none."""
+        taint, label = self.kinds.barred(demand.where)
+        if (
+            self.cpu_left[row] < demand.cpu
+            or self.memory_left[row] < demand.memory
+            or self.slots_left[row] <= 0
+            or taint[row]
+            or label[row]
+        ):
+            return np.zeros(self.present.shape[1], np.bool_)
+        if demand.part is None:
+            return np.ones(self.present.shape[1], np.bool_)
+        return self.fitting(demand.part, slice(row, row + 1))[0]
+
+    def _lack_gpus(self, part: DemandPart) -> tuple[Flags, Flags, Flags, Flags]:
+        enough = self.present.sum(axis=1) >= part.count
+        named = self.kinds.admitted(part)
+        model = (named & self.present).sum(axis=1) >= part.count
+        large = (
+            named & self.present if part.exclusive else named & self.present & (self._memory(part) <= self.card_memory)
+        )
+        size = large.sum(axis=1) >= part.count
+        fits = self.fitting(part).sum(axis=1) >= part.count
+        return ~enough, enough & ~model, model & ~size, size & ~fits
+
+    def fitting(self, part: DemandPart, rows: slice = slice(None)) -> Flags:
+        """Cards that have room for the part, whatever else the nodes lack. [N, D]"""
+        ok = self.kinds.admitted(part)[rows] & self.present[rows]
+        if part.exclusive:
+            return ok & (self.users[rows] == 0)
+        ok &= self._memory(part, rows) <= self.card_left[rows]
+        time = self.time_left[rows]
+        if not part.compute:
+            return ok & (time >= KEPT)
+        return ok & (time - part.compute >= np.where(self._timeless[rows] > 0, KEPT, 0))
+
+    def _memory(self, part: DemandPart, rows: slice = slice(None)) -> Ints:
+        return part.memory + self.card_memory[rows] * part.share // 1000
+
+    def loosest(self, part: DemandPart, row: int) -> tuple[int, ...]:
+        """Cards for a pod that runs there already: such as have room, the fullest first, then any that are left least
+        used; its conditions count no more. Fewer than asked for only where the node has fewer."""
+        present = np.flatnonzero(self.present[row])
+        room = self.fitting(msgspec.structs.replace(part, selectors=(), models=()), slice(row, row + 1))[0, present]
+        left = self.view.gpu_left[row, present]
+        key = left * np.where(room, 1, -1) - 2 * WHOLE_GPU * room  # all with room before all without
+        return tuple(int(d) for d in present[np.argsort(key, kind="stable")][: part.count])
+
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def choose(self, demand: Demand, row: int, device: int = NO_DEVICE) -> tuple[int, ...] | None:
+        """Cards of that node: the one that a policy names if it has room, else the fullest; None if it does not fit."""
+        room = self.fits(demand, row)
+        if demand.part is None:
+            return () if room.any() else None
+        if demand.gpus == 1 and device != NO_DEVICE and room[device]:
+            return (device,)
+        found = np.flatnonzero(room)
+        if len(found) < demand.gpus:
+            return None
+        left = self.view.gpu_left[row, found]
+        return tuple(int(d) for d in found[np.argsort(left, kind="stable")][: demand.gpus])
+
+    def take(self, demand: Demand, row: int, devices: Sequence[int]) -> PodHold:
+        """The pod is there from now on."""
+        part = demand.part
+        taken = () if part is None else tuple(self._of_card(part, row, d) for d in devices)
+        return self.hold(PodHold(row, demand.cpu, demand.memory, taken))
+
+    def _of_card(self, part: DemandPart, row: int, device: int) -> Taken:
+        if part.exclusive:
+            return Taken(device, int(self.card_memory[row, device]), WHOLE_GPU, exclusive=True)
+        return Taken(device, part.memory_on(int(self.card_memory[row, device])), part.compute)
+
+    def hold(self, held: PodHold) -> PodHold:
+        """The same for what is known to hold so much, even if that is more than there is: then nothing is left."""
+        self._change(held, 1)
+        return held
+
+    def release(self, held: PodHold) -> None:
+        """It is gone."""
+        self._change(held, -1)
+
+    def _change(self, held: PodHold, sign: int) -> None:
+        row = held.row
+        self.cpu_left[row] -= sign * held.cpu
+        self.memory_left[row] -= sign * held.memory
+        self.slots_left[row] -= sign
+        self._change_cards(row, held.taken, sign)
+        if held.taken:
+            self.view.kinds[row, _kind(held.taken)] += sign
+
+    def _change_cards(self, row: int, taken: Sequence[Taken], sign: int) -> None:
+        for t in taken:
+            self.card_left[row, t.device] -= sign * t.memory
+            self.time_left[row, t.device] -= sign * t.compute
+            self.users[row, t.device] += sign
+            self._timeless[row, t.device] += sign * (t.compute == 0)
+            self.view.gpu_left[row, t.device] = self._shown(row, t.device)
+
+    def _shown(self, row: int, device: int) -> int:
+        """Thousandths of a card that are left, as policies see it: none that is in use is whole."""
+        memory, left = int(self.card_memory[row, device]), int(self.card_left[row, device])
+        by_memory = left * WHOLE_GPU // memory if memory else WHOLE_GPU
+        shown = max(0, min(by_memory, int(self.time_left[row, device])))
+        return min(shown, WHOLE_GPU - 1) if self.users[row, device] else shown
+
+
+def _kind(taken: Sequence[Taken]) -> int:
+    return min(len(taken), KINDS - 1) if taken[0].exclusive else 0

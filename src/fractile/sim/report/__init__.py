@@ -1,0 +1,1 @@
+"""The folder that ``fractile simulate`` writes: tables, plots and a page."""

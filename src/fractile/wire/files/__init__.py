@@ -1,0 +1,1 @@
+"""Files that users write: clusters, devices, quotas, scores, sharing rules."""

@@ -1,0 +1,95 @@
+"""Flags of kube-scheduler that it passes over once it reads a configuration file, said in that file instead.
+
+With ``--config``, kube-scheduler honours its flags for serving, for the leader election (all but versions up to 1.21),
+for features and for logging, and no other (cmd/kube-scheduler/app/options of 1.20 to 1.36). A hardened cluster
+says ``--profiling=false``, which would be lost without a word.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fractile.errors import WireError
+from fractile.wire.foreign.static_pod import flag
+from fractile.wire.kubernetes import scheduler_config
+from fractile.wire.kubernetes.scheduler_config import Document, SchedulerConfigOptions
+
+_INSECURE_PORT = 10251  # where 1.20 to 1.22 serve plain HTTP unless they are told --port=0
+_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")  # strconv.ParseBool
+
+
+def _boolean(text: str) -> bool:
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError
+    return text in _TRUE
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "profiling": ("enableProfiling", _boolean),
+    "contention-profiling": ("enableContentionProfiling", _boolean),
+    "kube-api-content-type": ("clientConnection.contentType", str),
+    "kube-api-qps": ("clientConnection.qps", float),
+    "kube-api-burst": ("clientConnection.burst", int),
+    "leader-elect": ("leaderElection.leaderElect", _boolean),
+    "leader-elect-lease-duration": ("leaderElection.leaseDuration", str),
+    "leader-elect-renew-deadline": ("leaderElection.renewDeadline", str),
+    "leader-elect-retry-period": ("leaderElection.retryPeriod", str),
+    "leader-elect-resource-lock": ("leaderElection.resourceLock", str),
+    "leader-elect-resource-name": ("leaderElection.resourceName", str),
+    "leader-elect-resource-namespace": ("leaderElection.resourceNamespace", str),
+    "lock-object-name": ("leaderElection.resourceName", str),
+    "lock-object-namespace": ("leaderElection.resourceNamespace", str),
+}
+# What a file would have to say in another way, or what contradicts it.
+_LOST = ("algorithm-provider", "hard-pod-affinity-symmetric-weight", "scheduler-name", "write-config-to")
+_POLICIES = ("policy-configmap", "policy-configmap-namespace", "use-legacy-policy-config")
+
+
+def document(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> Document:
+    """The configuration with what the flags of this command line say; WireError for a flag that it cannot say."""
+    found = scheduler_config.document(wish)
+    refused = (*_POLICIES, *_LOST) if wish.form == "config" else (*_POLICIES, "algorithm-provider", "write-config-to")
+    for name in refused:
+        if flag(command, name):
+            raise WireError(
+                f"kube-scheduler is told --{name}={flag(command, name)[:80]}, which does not go together with a "
+                "configuration file; nothing was changed"
+            )
+    if wish.form == "policy":
+        _check_verbosity(wish, command)
+        return found
+    for name, (path, parse) in _FIELDS.items():
+        if value := flag(command, name):
+            _set(found, path, _value(name, value, parse))
+    if wish.minor <= scheduler_config.LAST_WITH_POLICY:
+        _keep_inside(found, command)
+    return found
+
+
+def _check_verbosity(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> None:
+    verbosity = flag(command, "v")
+    if wish.minor == scheduler_config.LAST_WITH_POLICY and verbosity.isdecimal() and int(verbosity) > 1:
+        raise WireError(
+            f"kube-scheduler 1.22 ends by itself with a Policy file and --v={verbosity[:9]}; take --form config"
+        )
+
+
+def _keep_inside(found: Document, command: tuple[str, ...]) -> None:
+    """With a file, ``--port`` does not count, and a file cannot switch plain HTTP off: it stays on the machine then."""
+    port = flag(command, "port") or "0"
+    address = "127.0.0.1" if port == "0" else flag(command, "address") or "0.0.0.0"
+    found["healthzBindAddress"] = found["metricsBindAddress"] = f"{address}:{_INSECURE_PORT if port == '0' else port}"
+
+
+def _value(name: str, text: str, parse: Callable[[str], object]) -> object:
+    try:
+        return parse(text)
+    except ValueError:
+        raise WireError(f"kube-scheduler is told --{name}={text[:40]}, which makes no sense") from None
+
+
+def _set(found: Document, path: str, value: object) -> None:
+    *folders, leaf = path.split(".")
+    place: dict[str, Any] = found
+    for folder in folders:
+        place = place.setdefault(folder, {})
+    place[leaf] = value

@@ -1,0 +1,1 @@
+"""Fractile's own objects and annotations at the API server."""

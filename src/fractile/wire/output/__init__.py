@@ -1,0 +1,1 @@
+"""What commands print with ``-o json``, and what the agents' pages say."""

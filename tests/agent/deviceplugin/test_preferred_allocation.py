@@ -1,0 +1,59 @@
+"""What is remembered of ids that were steered, and how long. Whom they are steered for: test_path, test_property."""
+
+import pytest
+
+from fractile.agent.deviceplugin import preferred_allocation
+from fractile.agent.kubelet.identity import AdmittedContainer, Unknown
+from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState
+from fractile.agent.node.pods import NodePods
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone
+from tests.agent.world import CARDS, MEM, NODE, Asks, credentials, world
+
+IDS = [f"{CARDS[0].uuid}::{n}" for n in range(4)]
+
+
+class Silent(Kubelet):
+    """Its books are not asked for: the test says who asks."""
+
+    async def books(self) -> KubeletState:
+        return KubeletState((), None)
+
+
+async def test_ids_are_remembered_as_long_as_their_pod_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking: list[AdmittedContainer] = []
+
+    async def who_asks(*_: object) -> AdmittedContainer | Unknown:
+        return asking.pop() if asking else Unknown("nobody waits")
+
+    monkeypatch.setattr(preferred_allocation, "who_asks", who_asks)
+    now = 0.0
+    async with world(agent=False) as w, KubeClient(credentials(w)) as client:
+        pods = NodePods(client, node=NODE, unit=w.unit)
+        steers = preferred_allocation.PreferredAllocation(
+            Silent(w.root / "none", w.root / "none"), pods, clock=lambda: now
+        )
+
+        async def steered(ids: list[str], name: str) -> None:
+            pod = w.bind(Asks("a", 2), Asks("b", 5), on=None, name=name)
+            request = w.request(pod)
+            asking.append(AdmittedContainer(pod, request, request.containers[0]))
+            assert await steers.prefer(MEM, available=ids, must_include=[], size=2) == ids
+            if name != "never-shown":
+                pods.changed(pod)
+
+        async def pod_amount(ids: list[str]) -> int:
+            """7 while the pod is remembered; the number of ids when nobody knows whose they are."""
+            return (await steers.facts(MEM, frozenset(ids[:1]))).pod_amount
+
+        await steered(IDS[:2], "there")
+        await steered(IDS[2:], "never-shown")
+        assert (await pod_amount(IDS[:2]), await pod_amount(IDS[2:])) == (7, 7)
+        now = 61.0
+        other = [f"{CARDS[1].uuid}::{n}" for n in range(2)]
+        await steered(other, "later")
+        assert (await pod_amount(IDS[:2]), await pod_amount(IDS[2:]), await pod_amount(other)) == (7, 1, 7)
+        there = pods.by_name("default", "there")[0].pod.metadata
+        pods.gone(Gone(there.namespace, there.name, there.uid))
+        await steered([f"{CARDS[1].uuid}::{n}" for n in (2, 3)], "last")
+        assert (await pod_amount(IDS[:2]), await pod_amount(other)) == (1, 7)

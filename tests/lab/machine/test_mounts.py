@@ -1,0 +1,50 @@
+"""Mount namespaces of nodes: the folder of their pins."""
+
+import os
+import subprocess
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from fractile.lab.layout import ClusterLayout, layout
+from fractile.lab.machine import mounts
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Generator[ClusterLayout]:
+    if os.geteuid() != 0 or mounts.why_impossible():
+        pytest.skip("mounts need root")
+    found = layout(tmp_path, "mounts-test")
+    yield found
+    mounts.unmount_below(tmp_path)
+
+
+def test_nodes_that_are_prepared_at_the_same_time_share_one_mount_of_the_folder_of_pins(place: ClusterLayout) -> None:
+    """Two on top of each other hid the first node's namespace: nsenter, umount and `fractile down` failed."""
+    together = Barrier(8)
+
+    def prepare(index: int) -> None:
+        together.wait(10)
+        mounts.make_namespace(place, index)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(prepare, range(8)))
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    assert points.count(str(place.pins)) == 1
+    assert all(mounts.is_pinned(place.pin(index)) for index in range(8))
+    for index in range(8):
+        mounts.release(place.pin(index))
+
+
+def test_a_namespace_that_was_pinned_twice_is_let_go_of_whole(place: ClusterLayout) -> None:
+    """Two starts of one cluster at the same time: `fractile down` failed with "Device or resource busy"."""
+    pin = place.pin(0)
+    mounts.make_namespace(place, 0)
+    subprocess.run(["unshare", f"--mount={pin}", "--propagation", "private", "true"], check=True, timeout=20)
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    assert points.count(str(pin)) == 2
+    mounts.release(pin)
+    assert not pin.exists()
