@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+static uint64_t least_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
 
 /* ---- what a graph needs ---- */
@@ -103,11 +104,20 @@ static uint64_t fullest(struct sim_graph *g, int device, uint64_t *rest)
     return most;
 }
 
+/* The first at its address is the largest there: only what fits into it gets the address again. */
+static bool is_first_at_its_address(const struct sim_graph *g, const struct sim_node *alloc)
+{
+    const struct sim_node *n = g->first;
+    while (n->p.type != N_ALLOC || n->p.alloc.dptr != alloc->p.alloc.dptr) n = n->next;
+    return n == alloc;
+}
+
 static uint64_t sum_of(const struct sim_graph *g, int device)
 {
     uint64_t sum = 0;
     for (const struct sim_node *n = g->first; n; n = n->next)
-        sum += n->p.type == N_GRAPH ? sum_of(n->p.child.graph, device) : is_on(n, device) ? granules(n->p.alloc.bytesize) : 0;
+        if (n->p.type == N_GRAPH) sum += sum_of(n->p.child.graph, device);
+        else if (is_on(n, device) && is_first_at_its_address(g, n)) sum += granules(n->p.alloc.bytesize);
     return sum;
 }
 
@@ -117,7 +127,7 @@ void sim_exec_measure(struct sim_exec *e)
     for (int device = 0; device < SIM_CARDS; device++) {
         uint64_t sum = sum_of(e->graph, device);
         e->on[device].sum = sum;
-        e->on[device].need = sum && sim.policy.graph_reuse ? fullest(e->graph, device, &rest) : sum;
+        e->on[device].need = sum && sim.policy.graph_reuse ? least_of(fullest(e->graph, device, &rest), sum) : sum;
     }
 }
 

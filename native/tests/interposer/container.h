@@ -125,4 +125,27 @@ static inline void allocate_beside(void (*ask_until)(double))
     EXPECT_EQ(status, 0);
 }
 
+/* The same under several of the driver's policies, the fixed one too. */
+#define IN_POLICIES(cards, test)                                         \
+    do {                                                                 \
+        for (int seed_ = 0; seed_ <= 20; seed_ += 4) {                   \
+            char text_[16];                                              \
+            snprintf(text_, sizeof text_, "%d", seed_);                  \
+            setenv("SIMGPU_POLICY", text_, 1);                           \
+            IN(cards, test);                                             \
+        }                                                                \
+        unsetenv("SIMGPU_POLICY");                                       \
+    } while (0)
+
+/* Before and after, with nothing else in between: all is back, by both accounts. */
+struct accounts { unsigned long long charged, held; };
+static inline struct accounts accounts_now(void) { return (struct accounts){used(), held(CARD_A)}; }
+
+#define NEVER_BELOW EXPECT(held(CARD_A) <= used())
+#define AS_BEFORE(before)                                                \
+    do {                                                                 \
+        EXPECT_EQ(used(), (before).charged);                             \
+        EXPECT_EQ(held(CARD_A), (before).held);                          \
+    } while (0)
+
 #endif

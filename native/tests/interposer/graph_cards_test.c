@@ -187,8 +187,74 @@ static void threads_with_graphs_on_both_cards_pass_no_quota_and_wait_for_nobody(
 
 #define CARDS CARD_A "=512MiB,context=256MiB " CARD_B "=512MiB,context=100MiB"
 
+/* ---- the most that a graph can need: both sides count an address once ---- */
+
+CUresult cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *);
+
+#define LINKS 8
+
+static CUdeviceptr address_of(CUgraph g, CUgraphNode *last, size_t size)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}}, .bytesize = size};
+    EXPECT_EQ(cuGraphAddMemAllocNode(last, g, last, *last != NULL, &p), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphAddMemFreeNode(last, g, last, 1, p.dptr), CUDA_SUCCESS);
+    return p.dptr;
+}
+
+/* A chain whose links a driver may put at one address, each smaller than the one before, beside a node that runs at any time. Returns what
+ * its addresses are good for. */
+static size_t chain_and_one_beside(CUgraph g)
+{
+    CUdeviceptr at[LINKS];
+    CUgraphNode last = NULL, beside = NULL;
+    size_t bytes = 20 * MIB;
+    for (int i = 0; i < LINKS; i++) {
+        bool new = true;
+        at[i] = address_of(g, &last, (size_t)(20 - 2 * i) * MIB);
+        for (int k = 0; k < i; k++) new &= at[k] != at[i];
+        if (new) bytes += (size_t)(20 - 2 * i) * MIB;
+    }
+    address_of(g, &beside, 20 * MIB);
+    return bytes;
+}
+
+static CUgraph within_another(CUgraph g)
+{
+    CUgraph outer;
+    CUgraphNode n;
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .child = {.graph = g, .ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
+    EXPECT_EQ(cuGraphCreate(&outer, 0) + cuGraphAddNode(&n, outer, NULL, 0, &p), CUDA_SUCCESS);
+    return outer;
+}
+
+static void needs_what_its_addresses_are_good_for(bool as_a_child)
+{
+    CUgraph g;
+    CUgraphExec e;
+    CUdeviceptr rest, last;
+    on_both_cards();
+    EXPECT_EQ(cuGraphCreate(&g, 0), CUDA_SUCCESS);
+    size_t bytes = chain_and_one_beside(g);
+    if (as_a_child) g = within_another(g);
+    EXPECT_EQ(cuMemAlloc_v2(&rest, free_bytes() - bytes) + cuMemAlloc_v2(&last, 2 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e, g, 0), OOM);
+    EXPECT_EQ(cuMemFree_v2(last), CUDA_SUCCESS);
+    e = made(g);
+    EXPECT_EQ(cuGraphUpload(e, stream), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) EXPECT_EQ(cuGraphLaunch(e, stream) + cuStreamSynchronize(stream), CUDA_SUCCESS);
+    EXPECT(held(CARD_A) <= charged(0));
+    never_over();
+    EXPECT_EQ(cuDeviceGraphMemTrim(0) + cuMemFree_v2(rest), CUDA_SUCCESS);
+    EXPECT_EQ(charged(0), CONTEXT_A);
+}
+
+static void a_graph_needs_what_its_addresses_are_good_for(void) { needs_what_its_addresses_are_good_for(false); }
+static void a_moved_child_graph_needs_what_its_addresses_are_good_for(void) { needs_what_its_addresses_are_good_for(true); }
+
 int main(void)
 {
+    IN_POLICIES(CARDS, a_graph_needs_what_its_addresses_are_good_for);
+    IN_POLICIES(CARDS, a_moved_child_graph_needs_what_its_addresses_are_good_for);
     IN(CARDS, memory_is_taken_from_the_card_that_the_node_names);
     IN(CARDS, each_card_counts_for_itself);
     IN(CARDS, without_room_on_one_of_them_it_is_out_of_memory);
