@@ -2,8 +2,9 @@
  *
  *      [.extern] .global [.align N] [.attribute(...)] [.v4] .type name[N][N] = value, name, ...;
  *
- * An instruction may have .global in it as well: it has no type behind it, or no list of names up to the semicolon. Only cvta
- * looks the same. A declaration that is not understood makes the text unreadable.
+ * An instruction may have .global in it as well: it stands in a function, behind the word that begins the instruction, and it has no
+ * type behind it, or no list of names up to the semicolon. Only cvta looks the same. A kernel's parameter has it behind .ptr. What else
+ * .global begins is a declaration, and one that is not understood makes the text unreadable.
  *
  * ptxas puts variables with a value in one section and the others in another, each sorted by alignment. Other compilers may
  * keep the order of the text, so the larger of the two counts. */
@@ -33,8 +34,9 @@ struct variable {
 struct reader {
     struct fr_ptx_text text;
     struct fr_ptx_token now;
-    struct fr_ptx_token word; /* that stands in front, perhaps with directives between */
-    int depth;
+    struct fr_ptx_token before; /* that stands in front */
+    struct fr_ptx_token word;   /* the same, but for directives between */
+    int depth, open;            /* braces and parentheses */
     const char *space;     /* .global or .const */
     bool external, listed; /* listed: `now` is the next name of a declaration */
     struct head head;
@@ -56,10 +58,11 @@ static bool at_mark(const struct reader *r, char c) { return r->now.kind == FR_P
 
 static void advance(struct reader *r)
 {
+    r->before = r->now;
     if (r->now.kind != FR_PTX_DIRECTIVE) r->word = r->now;
-    if (at_mark(r, '{')) r->depth++;
-    if (at_mark(r, '}')) r->depth--;
-    if (at_mark(r, ';') || at_mark(r, '{') || at_mark(r, '}')) r->external = false;
+    r->depth += at_mark(r, '{') - at_mark(r, '}');
+    r->open += at_mark(r, '(') - at_mark(r, ')');
+    if (at_mark(r, ';') || at_mark(r, '{') || at_mark(r, '}')) r->external = false, r->open = 0;
     if (r->now.kind == FR_PTX_DIRECTIVE && fr_ptx_is(r->now, ".extern")) r->external = true;
     r->now = fr_ptx_next(&r->text);
 }
@@ -216,14 +219,22 @@ static bool read_name(struct reader *r, struct variable *v)
 
 enum found { NONE, VARIABLE, WRONG };
 
+/* At the space's word: can this be nothing else? */
+static bool begins_declaration(const struct reader *r)
+{
+    bool parameter = r->open > 0 && fr_ptx_is(r->before, ".ptr");
+    return !parameter && (r->depth <= 0 || r->word.kind != FR_PTX_WORD);
+}
+
 /* The names up to the semicolon, read once in advance. */
-static enum found look_ahead(struct reader r, bool cvta)
+static enum found look_ahead(struct reader r, bool cvta, bool declared)
 {
     const struct head h = r.head;
     struct variable v;
-    bool certain = h.aligned, good;
+    bool certain = declared || h.aligned, good;
     int names = 0;
-    if (!h.element && !h.unknown) return NONE;
+    if (at_mark(&r, ';')) return NONE; /* of nothing */
+    if (!h.element && !h.unknown) return declared ? WRONG : NONE;
     do {
         good = read_name(&r, &v);
         certain |= v.array || v.valued;
@@ -241,11 +252,11 @@ static enum found next_variable(struct reader *r, struct variable *v)
         if (r->now.kind == FR_PTX_END) return NONE;
         if (r->now.kind != FR_PTX_DIRECTIVE || !fr_ptx_is(r->now, r->space)) continue;
         struct reader ahead = *r;
-        bool cvta = fr_ptx_is(r->word, "cvta");
+        bool cvta = fr_ptx_is(r->word, "cvta"), declared = begins_declaration(r);
         advance(&ahead);
         if (at_mark(&ahead, '[')) return WRONG; /* .const[3], the bank of old texts */
         ahead.head = read_head(&ahead);
-        enum found found = look_ahead(ahead, cvta);
+        enum found found = look_ahead(ahead, cvta, declared);
         if (found == WRONG) return WRONG;
         if (found == NONE) continue;
         *r = ahead;

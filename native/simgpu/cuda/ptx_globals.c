@@ -78,6 +78,14 @@ static size_t size_of_type(const char *name, size_t length)
 
 static bool is_called(const char *name, size_t length, const char *other) { return strlen(other) == length && !strncmp(name, other, length); }
 
+static void skip_parentheses(struct declaration *d)
+{
+    int open = 0;
+    d->at = spaces(d->at);
+    do open += (*d->at == '(') - (*d->at == ')');
+    while (*d->at && (d->at++, open));
+}
+
 /* ".align 8 .v2 .f32": one property after the other, up to the first name. */
 static bool properties(struct declaration *d)
 {
@@ -89,7 +97,7 @@ static bool properties(struct declaration *d)
         if (is_called(name, length, "align")) {
             if (!integer(d, &n) || !n || n & (n - 1)) return false;
             d->align = n;
-        } else if (is_called(name, length, "attribute")) d->at = strchrnul(d->at, ')'), d->at += *d->at == ')';
+        } else if (is_called(name, length, "attribute")) skip_parentheses(d);
         else if (is_called(name, length, "v2") || is_called(name, length, "v4")) vector = (size_t)(name[1] - '0');
         else if (is_called(name, length, "texref")) d->element = 52, d->reference = true;
         else if (is_called(name, length, "surfref")) d->element = 28, d->reference = true;
@@ -159,6 +167,13 @@ static struct sim_global **end_of(struct sim_image *image)
     return last;
 }
 
+/* A letter, or one of _ $ % with something behind it; % stands only in front. */
+static bool is_identifier(const char *name)
+{
+    bool letter = isalpha((unsigned char)name[0]);
+    return (letter || (name[0] && strchr("_$%", name[0]) && name[1])) && !strchr(name + 1, '%');
+}
+
 static bool variable(struct declaration *d)
 {
     size_t count = 1, elements = 0;
@@ -167,7 +182,7 @@ static bool variable(struct declaration *d)
     d->at = spaces(d->at);
     for (size_t n = 0; name_char(*d->at); d->at++)
         if (n + 1 < sizeof g.name) g.name[n++] = *d->at;
-    if (!g.name[0] || isdigit((unsigned char)g.name[0])) return false;
+    if (!is_identifier(g.name)) return false;
     size_t each = d->element;
     if (take(d, '<')) {
         each = (size_t)sim_round(each, g.align);
@@ -201,15 +216,15 @@ static void drop_from(struct sim_global **from)
     *from = NULL;
 }
 
-/* A list of names up to the semicolon. false: there is a declaration that nobody can read. */
+/* A list of names up to the semicolon. */
 static bool names(struct declaration *d)
 {
     struct sim_global **last = end_of(d->image);
+    if (take(d, ';')) return true; /* of nothing */
     do
-        if (!variable(d)) return drop_from(last), d->inner || !strchr("[<=", *d->at);
+        if (!variable(d)) return drop_from(last), false;
     while (take(d, ','));
-    if (!take(d, ';')) drop_from(last);
-    return true;
+    return take(d, ';') || (drop_from(last), false);
 }
 
 /* ---- places ---- */
@@ -252,16 +267,18 @@ static size_t place(struct sim_image *image, size_t at, bool valued)
 
 static bool read_all(struct sim_image *image, const char *text)
 {
-    int depth = 0;
+    int depth = 0, open = 0;
     bool external = false;
     for (const char *p = text; *p; p++) {
         depth += (*p == '{') - (*p == '}');
-        if (strchr(";{}", *p)) external = false;
+        open += (*p == '(') - (*p == ')');
+        if (strchr(";{}", *p)) external = false, open = 0;
         if (*p != '.') continue;
         if (!strncmp(p, ".extern", 7) && !name_char(p[7])) external = true;
         if (strncmp(p, ".global", 7) != 0 || name_char(p[7])) continue;
         struct declaration d = {.at = p + 7, .image = image, .external = external, .inner = depth > 0};
-        if (!is_cvta(text, p) && properties(&d) && !names(&d)) return false;
+        bool read = is_cvta(text, p) || (properties(&d) && names(&d));
+        if (!read && !depth && !open) return false; /* no instruction and no parameter: a declaration that nobody can read */
     }
     return true;
 }

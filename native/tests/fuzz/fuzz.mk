@@ -21,6 +21,9 @@ fuzz:
 	@mkdir -p $(OUT)/fuzz/unpack_fuzz.inputs && ! command -v zstd >/dev/null || \
 	    for level in 1 3 19; do { printf 'Z\200\200'; zstd -q -c -$$level tests/fuzz/fuzz.mk; } > $(OUT)/fuzz/unpack_fuzz.inputs/zstd-$$level; done
 	@echo '$(A_CARD)' > $(OUT)/fuzz/cards_fuzz.inputs/card
+	@mkdir -p $(OUT)/fuzz/image_fuzz.inputs && n=0; while read -r line; do n=$$((n + 1)); \
+	    printf '.version 8.0\n.target sm_80\n.address_size 64\n%s\n.visible .entry k() { ret; }\n' "$$line" > $(OUT)/fuzz/image_fuzz.inputs/declaration-$$n; \
+	    done < tests/fuzz/declarations.txt
 	@set -e; for fuzzer in $(FUZZERS); do \
 	    mkdir -p $$fuzzer.inputs; \
 	    if $$fuzzer -max_len=16384 -max_total_time=$(SECONDS) -timeout=10 -print_final_stats=1 -artifact_prefix=$$fuzzer- $$fuzzer.inputs > $$fuzzer.log 2>&1; \

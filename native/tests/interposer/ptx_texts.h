@@ -90,6 +90,10 @@ static const struct ptx_text ptx_texts[] = {
     {"instructions", ".global .u32 g; .func f() { .reg .u64 r; .reg .u32 s; .reg .pred p; cvta .global .u64 r, g; cvta.to.global.u64 r, r; cvta.global.u64 r, g;"
                      " ld .global .u32 s, [g]; atom.global.add.u32 s, [g], 1; red.global.add.u32 [g], 1; ld.global.nc.u32 s, [g]; prefetch.global.L2 [g];"
                      " isspacep.global p, r; @p cvta.to.global.u64 r, r; st.global.u32 [g], s; ret; }", 4, 0, 0},
+    {"no_names", ".global .b8 ; .global .b8 x[8];", 8, 0, 0},
+    {"managed_with_spaces", ".global .attribute ( .managed ) .b8 x[104857600];", MIB_100, 0, 0},
+    {"modifiers", ".func f() { .reg .u64 r; .reg .u32 s; .reg .pred p; .loc 1 2 3 ld.global.u32 s, [r]; @p st.global.v2.u32 [r], {s, s}; a: ld.volatile.global.u32 s, [r];"
+                  " ret; } .visible .entry g(.param .u64 .ptr .global q) { .reg .u32 s; .reg .u64 r; ld.weak.global.u32 s, [r]; ret; }", 0, 0, 0},
     {"parameters", ".visible .entry g(.param .u64 .ptr .global .align 4 p, .param .u64 .ptr .global q) { ret; } .global .b8 x[8];", 8, 0, 0},
     {"other_spaces", ".const .b8 c[1000]; .shared .b8 s[1000]; .func f() { .local .b8 l[1000]; .param .b8 p[1000]; .shared .b8 s[10]; ret; }", 0, 0, 0},
 };
@@ -99,6 +103,10 @@ static const char *const unreadable_texts[] = {
     ".global .b8 x[4*26214400];", ".global .b8 x[(104857600)];", ".global .b8 x[1<<27];", ".global .b8 x[1 ? 104857600 : 1];", ".global .b8 x[-1];",
     ".global .b8 x[089];", ".global .b8 x[1000L];", ".global .b8 x[100][];", ".global .b8 x[];", ".global .e9m9 x[104857600];", ".global .e9m9 x;",
     ".func f() { .global .e9m9 x[104857600]; ret; }", ".global .b8 x[104857600] y;", ".global .b8 x[104857600], 5;",
+    ".global .b8 %%x[104857600];", ".global .b8 x%y[104857600];", ".global .b8 @x[104857600];", ".global .b8 -x[104857600];", ".global .b8 x:y[104857600];",
+    ".global .b8 x.y[104857600];", ".global .b8 1x[104857600];", ".global .b8 \"x\"[104857600];", ".global .b8 \\u0078[104857600];",
+    ".global .b8 x y;", ".global x[104857600];", ".global .align 4 x;", ".func f() { .global .b8 %%x[104857600]; ret; }", ".func f() { ret; .global .b8 @x[104857600]; }",
+    ".func f() { a: .global .b8 -x[104857600]; ret; }", ".visible .entry g(.param .u64 .ptr .global q) { ret; } .global .b8 @x[104857600];",
 };
 
 #define PTX_TEXTS (sizeof ptx_texts / sizeof *ptx_texts)
