@@ -46,7 +46,7 @@ static void link_context(struct sim_ctx *c, int device, unsigned flags, uint32_t
     sim.contexts = c;
 }
 
-CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out)
+CUresult sim_context_make(int device, unsigned flags, struct sim_ctx *parent, struct sim_ctx **out)
 {
     if (sim_card_of(device)->lost) return CUDA_ERROR_UNKNOWN;
     uint64_t told = sim_card_of(device)->context_bytes, bytes = sim_round(told * sim.policy.context_percent / 100, sim.granule);
@@ -64,7 +64,8 @@ CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     link_context(c, device, flags, charge);
-    CUresult r = sim_libraries_load(c);
+    c->parent = parent;
+    CUresult r = parent ? CUDA_SUCCESS : sim_libraries_load(c);
     if (r) sim_context_free(c);
     else *out = c;
     return r;
@@ -122,7 +123,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device)
     if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     if (stack.depth == STACK) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    r = sim_context_make(device, flags, out);
+    r = sim_context_make(device, flags, NULL, out);
     if (!r) stack.at[stack.depth++] = *out;
     return sim_leave(r);
 }
@@ -297,7 +298,7 @@ CUresult sim_primary_hold(CUdevice device, struct sim_ctx **out)
 {
     struct sim_device *d = &sim.devices[device];
     if (!d->primary) {
-        CUresult r = sim_context_make(device, d->primary_flags, &d->primary);
+        CUresult r = sim_context_make(device, d->primary_flags, NULL, &d->primary);
         if (r) return r;
         d->primary->primary = true;
     }

@@ -67,13 +67,12 @@ static CUresult make(struct sim_green **out, const struct description *d, CUdevi
     struct sim_green *g = calloc(1, sizeof *g);
     CUresult r = g ? sim_primary_hold(device, &primary) : CUDA_ERROR_OUT_OF_MEMORY;
     if (r) return free(g), r;
-    if ((r = sim_context_make(device, flags, &g->ctx))) {
+    if ((r = sim_context_make(device, flags, primary, &g->ctx))) {
         sim_primary_let_go(device);
         return free(g), r;
     }
     g->magic = MAGIC_GREEN;
     g->sms = d->sms;
-    g->ctx->parent = primary;
     *out = g;
     return CUDA_SUCCESS;
 }

@@ -134,7 +134,7 @@ int sim_driver_version(void);
 /* context.c */
 struct sim_ctx *sim_current(void);
 void sim_set_current(struct sim_ctx *ctx);
-CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out);
+CUresult sim_context_make(int device, unsigned flags, struct sim_ctx *parent, struct sim_ctx **out);
 void sim_context_free(struct sim_ctx *ctx);
 CUresult sim_primary_hold(CUdevice device, struct sim_ctx **out);
 void sim_primary_let_go(CUdevice device);

@@ -165,8 +165,92 @@ static void one_that_cannot_have_its_libraries_holds_up_nobody(void)
     allocate_beside(ask_for_contexts);
 }
 
+/* ---- green contexts: parts of the primary one, where the libraries are ---- */
+
+typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;
+CUresult cuDeviceGetDevResource(CUdevice, resource *, int);
+CUresult cuDevResourceGenerateDesc(void **, const resource *, unsigned);
+CUresult cuGreenCtxCreate(CUgreenCtx *, void *, CUdevice, unsigned);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
+
+static CUlibrary load(void)
+{
+    CUlibrary library = NULL;
+    EXPECT_EQ(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    NEVER_BELOW;
+    return library;
+}
+
+static CUgreenCtx made_green(void)
+{
+    resource all;
+    void *description = NULL;
+    CUgreenCtx g = NULL;
+    EXPECT_EQ(cuDeviceGetDevResource(0, &all, 1) + cuDevResourceGenerateDesc(&description, &all, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuGreenCtxCreate(&g, description, 0, 1), CUDA_SUCCESS);
+    return g;
+}
+
+static CUgreenCtx green(void)
+{
+    CUgreenCtx g = made_green();
+    NEVER_BELOW;
+    return g;
+}
+
+static void unload(CUlibrary library)
+{
+    EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+    NEVER_BELOW;
+}
+
+static void go(CUgreenCtx g)
+{
+    EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    NEVER_BELOW;
+}
+
+static void green_contexts_load_no_libraries_of_their_own(void)
+{
+    CUcontext primary;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    EXPECT_EQ(cuInit(0) + cuDevicePrimaryCtxRetain(&primary, 0) + cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    struct accounts before = accounts_now();
+    for (int round = 0; round < 12; round++) { /* of two calls of each kind, every order */
+        CUlibrary library = round & 1 ? load() : NULL;
+        CUgreenCtx g = green();
+        if (!library) library = load();
+        if (round & 2) unload(library);
+        go(g);
+        if (!(round & 2)) unload(library);
+        AS_BEFORE(before);
+    }
+}
+
+/* The primary one is made by the call, and the libraries are loaded into that. */
+static void a_green_context_that_makes_the_primary_one_makes_it_with_its_libraries(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    context_on(1);
+    EXPECT_EQ(held(CARD_A), 0);
+    CUlibrary library = NULL;
+    EXPECT_EQ(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    for (int round = 0; round < 4; round++) {
+        CUgreenCtx g = made_green();
+        EXPECT(held(CARD_A) >= 16 * MIB);
+        EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+        EXPECT_EQ(held(CARD_A), 0);
+    }
+    EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+    context_on(0);
+    EXPECT(used() <= CONTEXT);
+    EXPECT(peak(CARD_A) <= 700 * MIB);
+}
+
 int main(void)
 {
+    IN_POLICIES(CARD_A "=700MiB,context=256MiB", green_contexts_load_no_libraries_of_their_own);
+    IN_POLICIES(CARD_A "=700MiB,context=256MiB " CARD_B "=600MiB,context=100MiB", a_green_context_that_makes_the_primary_one_makes_it_with_its_libraries);
     IN(CARD_A "=800MiB,context=256MiB", a_context_whose_libraries_do_not_fit_is_refused_at_once);
     IN(CARD_A "=800MiB,context=256MiB", a_library_that_does_not_fit_into_all_contexts_is_refused_at_once);
     IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_its_libraries_holds_up_nobody);
