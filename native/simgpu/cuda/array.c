@@ -104,6 +104,15 @@ void sim_arrays_forget(struct sim_ctx *ctx)
     }
 }
 
+void sim_arrays_move(const struct sim_ctx *from, struct sim_ctx *to)
+{
+    for (struct sim_array *a = arrays; a; a = a->next) {
+        if (a->ctx != from) continue;
+        a->ctx = to;
+        for (unsigned i = 0; i < a->level_count; i++) a->levels[i]->ctx = to;
+    }
+}
+
 static CUresult destroy(struct sim_array *a, bool mipmapped)
 {
     struct sim_ctx *c;

@@ -89,6 +89,7 @@ API CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devic
 
 static void to_parent(struct sim_ctx *c)
 {
+    sim_arrays_move(c, c->parent);
     for (size_t i = 0; i < sim_region_count(); i++)
         if (sim_region_number(i)->ctx == c) sim_region_number(i)->ctx = c->parent;
 }

@@ -234,6 +234,7 @@ void sim_arrays_forget(struct sim_ctx *ctx);
 
 /* module.c */
 struct sim_module;
+void sim_arrays_move(const struct sim_ctx *from, struct sim_ctx *to);
 void sim_modules_forget(struct sim_ctx *ctx);
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f);
 CUresult sim_function_asked(struct sim_function *f);
