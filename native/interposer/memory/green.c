@@ -1,5 +1,6 @@
 /* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
- * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that. */
+ * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that; what is loaded in
+ * one is loaded in the primary one (load.c). */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -28,6 +29,12 @@ CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 static CUresult create(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
 static CUresult destroy(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
 
+/* Which context its work is done in: what is allocated there stands under that one. */
+static void learn(CUgreenCtx green, CUcontext context)
+{
+    if (fr_green_has(green, context)) fr_context_known(context);
+}
+
 static CUresult make(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
 {
     struct fr_context_call c = {.go = create, .green_out = out, .params = description, .device = device, .flags = flags};
@@ -43,6 +50,8 @@ static CUresult make(CUgreenCtx *out, void *description, CUdevice device, unsign
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     fr_op_end(&cost.op, r ? 0 : cost.bytes);
+    CUcontext context = NULL;
+    if (!r && fr_driver_has(FR_cuCtxFromGreenCtx) && !REAL(cuCtxFromGreenCtx)(&context, *out)) learn(*out, context);
     return r;
 }
 
@@ -55,12 +64,11 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     return r;
 }
 
-/* Which context its work is done in: what is allocated there stands under that one. */
 HOOK CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
 {
     CUcontext context = NULL;
     CUresult r = REAL(cuCtxFromGreenCtx)(out ? &context : NULL, green);
-    if (!r && out && fr_green_has(green, context)) fr_context_known(context);
+    if (!r && out) learn(green, context);
     if (!r && out) *out = context;
     return r;
 }

@@ -10,10 +10,12 @@
 
 #include "cuda_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 static struct fr_lock lock; /* for changes of a record that is there */
+static _Atomic bool any;    /* was there ever one? */
 
 bool fr_green_has(CUgreenCtx green, CUcontext context)
 {
@@ -23,7 +25,18 @@ bool fr_green_has(CUgreenCtx green, CUcontext context)
     record.b = (uintptr_t)context;
     if (known) fr_record_put(record);
     fr_unlock(&lock);
+    if (known) atomic_store_explicit(&any, true, memory_order_relaxed);
     return known;
+}
+
+bool fr_green_device(CUcontext context, CUdevice *device)
+{
+    struct fr_record r = {.key = 0};
+    while (atomic_load_explicit(&any, memory_order_relaxed) && fr_record_next(FR_CONTEXT, r.key, &r)) {
+        *device = (CUdevice)(uint32_t)r.a;
+        if (!r.context && r.a & FR_GREEN && context && r.b == (uintptr_t)context) return true;
+    }
+    return false;
 }
 
 bool fr_green_take(CUgreenCtx green, struct fr_record *out)

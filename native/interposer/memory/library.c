@@ -15,7 +15,6 @@
 #include "memory/load.h"
 #include "memory/loaded.h"
 #include "memory/module.h"
-#include "memory/place.h"
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
@@ -250,12 +249,13 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
     struct fr_place at;
     struct fr_load l;
+    bool green;
     CUresult r = fr_load_begin(&l, (uintptr_t)library, FR_LOAD_FIRST, NULL);
     if (r) return r;
     CUmodule module = NULL;
     r = REAL(cuLibraryGetModule)(out ? &module : NULL, library);
     used(&l, r);
-    if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)module, (uintptr_t)library, at.context);
+    if (!r && out && fr_module_known((uintptr_t)library) && fr_load_place(&at, &green)) fr_module_alias((uintptr_t)module, (uintptr_t)library, at.context);
     if (!r && out) *out = module;
     return r;
 }

@@ -6,10 +6,14 @@
 
 #include "cuda_abi.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fr_load;
+struct fr_place;
 
+/* fr_place_here, for code and variables: those of a green context are its primary one's. */
+bool fr_load_place(struct fr_place *at, bool *green);
 CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* function NULL: not known which */
 
 #endif

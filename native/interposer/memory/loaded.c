@@ -138,6 +138,28 @@ bool fr_module_is_library(uint64_t handle)
     return find_module(handle, &module) && !module.context;
 }
 
+/* Once it is about to end it has another name, which is no handle (context.c). */
+static CUcontext lives(CUcontext context) { return (uintptr_t)context & 1 ? NULL : context; }
+
+CUcontext fr_module_context(uint64_t handle)
+{
+    struct fr_record module;
+    return find_module(handle, &module) ? lives(module.context) : NULL;
+}
+
+void fr_function_got(CUfunction f, uint64_t library, CUcontext context)
+{
+    struct fr_record r;
+    if (fr_record_find(FR_FUNCTION, (uintptr_t)f, &r) && r.context == context && r.a == library) return;
+    fr_record_put((struct fr_record){.class = FR_FUNCTION, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)f, .context = context, .a = library});
+}
+
+CUcontext fr_function_context(CUfunction f)
+{
+    struct fr_record r;
+    return fr_record_find(FR_FUNCTION, (uintptr_t)f, &r) && fr_module_known(r.a) ? lives(r.context) : NULL;
+}
+
 static _Atomic bool libraries;
 
 bool fr_libraries_known(void) { return atomic_load_explicit(&libraries, memory_order_relaxed); }
@@ -289,10 +311,19 @@ static void give_back(int card, uint64_t bytes)
     fr_free_end(&op, bytes);
 }
 
+/* What was loaded went with the context, but not with one that was only a part of it. */
+static bool has_ended(const struct fr_load *l)
+{
+    if (!l->here || fr_current_context_lives()) return false;
+    bool goes_on = l->green && fr_may_ask(&l->question);
+    if (goes_on) fr_asked(&l->question);
+    return !goes_on;
+}
+
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
 {
     if (!l->counts) return;
-    if (parts && l->here && !fr_current_context_lives()) parts = 0; /* it ended, and what was loaded in it went with it */
+    if (parts && has_ended(l)) parts = 0;
     if (parts & FR_CODE && loaded.functions && !loaded.whole) atomic_store_explicit(&one_by_one, true, memory_order_relaxed);
     fr_lock(&lock);
     struct change c = note(l->handle, &l->at, parts, loaded, loads_begun - l->ended, l->function);
@@ -333,11 +364,17 @@ static void announce(struct fr_unload *u, const struct fr_image *image, const st
 }
 
 /* Their handles may come back for others. */
+static void forget_all(enum fr_class class, uint64_t library)
+{
+    struct fr_record r = {.key = 0};
+    while (fr_record_next(class, r.key, &r))
+        if (r.a == library) fr_record_take(class, r.key, &r);
+}
+
 static void forget_kernels(uint64_t library)
 {
-    struct fr_record used = {.key = 0};
-    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
-        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
+    forget_all(FR_KERNEL_USED, library);
+    forget_all(FR_FUNCTION, library);
 }
 
 /* From now on nobody finds it. */

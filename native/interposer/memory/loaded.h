@@ -28,7 +28,8 @@ struct fr_load {
     struct fr_user user;
     struct fr_question question;
     bool counts;
-    bool here; /* the context is the current one */
+    bool here;  /* the context is the current one */
+    bool green; /* the current one is a part of it */
 };
 enum fr_load_what {
     FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
@@ -48,8 +49,13 @@ void fr_loads_unlock(void);
 bool fr_libraries_known(void); /* was any loaded so far? */
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
+CUcontext fr_module_context(uint64_t handle); /* of a module; NULL: a library, or not known */
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */
 bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context);
+
+/* A library's function that was got for a kernel is one of a context. NULL: not known. */
+void fr_function_got(CUfunction f, uint64_t library, CUcontext context);
+CUcontext fr_function_context(CUfunction f);
 bool fr_module_image(uint64_t handle, struct fr_image *out);
 
 /* Around the driver's call that unloads a module or library. */

@@ -14,8 +14,8 @@
 #include "memory/devices.h"
 #include "memory/eager.h"
 #include "memory/image.h"
+#include "memory/load.h"
 #include "memory/loaded.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
@@ -155,12 +155,14 @@ static CUresult load(struct fr_loading *call)
     struct fr_place at;
     struct fr_load l;
     if (!call->module_out || (!call->image && !call->path)) return call->go(call);
-    if (!fr_place_here(&at)) return at.error;
+    bool green;
+    if (!fr_load_place(&at, &green)) return at.error;
     struct fr_image image;
     CUresult r = fr_module_look(call, &image);
     if (!r) r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);
     if (r) return r;
     l.here = true;
+    l.green = green;
     r = call->go(call);
     if (!r && !fr_module_add((uintptr_t)*call->module_out, at.context, &image)) {
         REAL(cuModuleUnload)(*call->module_out);

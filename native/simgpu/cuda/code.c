@@ -213,6 +213,7 @@ static void drop_pieces(struct sim_load *l)
 
 struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make)
 {
+    ctx = sim_owner(ctx);
     for (struct sim_load *l = m->loads; l; l = l->next)
         if (l->ctx == ctx) return l;
     struct sim_load *l = make ? calloc(1, sizeof *l) : NULL;

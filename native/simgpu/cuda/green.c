@@ -1,6 +1,6 @@
 /* Green contexts: parts of a device's SMs, each with a context of its own that costs as much as any other. What is allocated
- * in one belongs to the device's primary context, which every green context holds, and stays when the green one goes; where a reset
- * ends the primary one before, the green ones end with all that was made in them, and only their handles are left. That it
+ * in one belongs to the device's primary context, which every green context holds, and stays when the green one goes; modules and
+ * what is loaded of libraries are the primary one's from the start. Where a reset ends the primary one before, the green ones end with all that was made in them, and only their handles are left. That it
  * has fewer SMs is told, and not modelled: its kernels run as in any context. */
 #include "local.h"
 

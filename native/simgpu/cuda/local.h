@@ -57,6 +57,9 @@ struct sim_ctx {
     struct sim_ctx *next;
 };
 
+/* Whose memory and code it is. */
+static inline struct sim_ctx *sim_owner(struct sim_ctx *ctx) { return ctx && ctx->parent ? ctx->parent : ctx; }
+
 struct sim_ev {
     uint32_t magic, slot, generation; /* slot: index + 1 in the shared table */
     struct sim_ctx *ctx;
@@ -231,10 +234,10 @@ CUresult sim_graph_free(struct sim_region *r);
 
 /* array.c */
 void sim_arrays_forget(struct sim_ctx *ctx);
+void sim_arrays_move(const struct sim_ctx *from, struct sim_ctx *to);
 
 /* module.c */
 struct sim_module;
-void sim_arrays_move(const struct sim_ctx *from, struct sim_ctx *to);
 void sim_modules_forget(struct sim_ctx *ctx);
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f);
 CUresult sim_function_asked(struct sim_function *f);

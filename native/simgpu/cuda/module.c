@@ -170,7 +170,7 @@ static CUresult load(CUmodule *out, const void *image)
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (!out || !image) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(make(image, c, false, out));
+    return sim_leave(make(image, sim_owner(c), false, out));
 }
 
 static char *read_file(const char *path)

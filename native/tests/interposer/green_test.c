@@ -14,6 +14,11 @@ CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 CUresult cuLibraryGetKernel(CUkernel *, CUlibrary, const char *);
+CUresult cuLibraryUnload(CUlibrary);
+CUresult cuKernelGetFunction(CUfunction *, CUkernel);
+CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
+
+static CUcontext primary;
 
 static void *half_of_the_card(void)
 {
@@ -57,7 +62,6 @@ static void a_green_context_is_charged_as_one_beside_the_primary_one(void)
 
 static void what_is_allocated_in_it_stays_with_the_primary_one(void)
 {
-    CUcontext primary;
     CUgreenCtx g;
     CUdeviceptr p, small;
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
@@ -80,9 +84,9 @@ static void what_is_allocated_in_it_stays_with_the_primary_one(void)
 }
 
 /* Made before the primary one was: that makes two at once. */
-static void a_kernel_counts_in_the_primary_one_and_in_it(void)
+static void a_kernel_counts_once_for_the_primary_one_and_for_it(void)
 {
-    CUcontext primary, c;
+    CUcontext c;
     CUgreenCtx g;
     CUlibrary l;
     CUkernel k;
@@ -96,7 +100,149 @@ static void a_kernel_counts_in_the_primary_one_and_in_it(void)
     EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
     for (int i = 0; i < 2; i++) EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
     EXPECT_EQ(used(), held(CARD_A));
-    EXPECT_EQ(used(), 2 * CONTEXT + 12 * MIB);
+    EXPECT_EQ(used(), 2 * CONTEXT + 6 * MIB);
+}
+
+/* ---- what is made in one is the primary one's, and can be given back there ---- */
+
+#define ROUNDS 6
+
+static const char large[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 16 .b8 big[20971520];\n.visible .entry k() { ret; }\n";
+static const char deep[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[2048]; ret; }\n";
+static void hold_the_primary_one(void)
+{
+    EXPECT_EQ(cuInit(0) + cuDevicePrimaryCtxRetain(&primary, 0) + cuCtxSetCurrent(primary), CUDA_SUCCESS);
+}
+
+static void end(CUgreenCtx g)
+{
+    EXPECT_EQ(cuCtxSynchronize() + cuCtxSetCurrent(primary) + cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    NEVER_BELOW;
+}
+
+static CUkernel kernel_of(const char *text, CUlibrary *l)
+{
+    CUkernel k = NULL;
+    EXPECT_EQ(cuLibraryLoadData(l, text, NULL, NULL, 0, NULL, NULL, 0) + cuLibraryGetKernel(&k, *l, "k"), CUDA_SUCCESS);
+    return k;
+}
+
+static CUresult run(CUfunction f, CUstream s)
+{
+    CUresult r = cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL);
+    NEVER_BELOW;
+    return r;
+}
+
+static void what_a_library_loads_in_one_goes_with_the_library(void)
+{
+    CUgreenCtx g;
+    CUlibrary l;
+    CUfunction f;
+    hold_the_primary_one();
+    struct accounts before = accounts_now();
+    for (int round = 0; round < ROUNDS; round++) {
+        green(&g);
+        CUkernel k = kernel_of(large, &l);
+        EXPECT_EQ(run((CUfunction)k, NULL), CUDA_SUCCESS);
+        EXPECT_EQ(cuKernelGetFunction(&f, k) + run(f, NULL), CUDA_SUCCESS);
+        end(g);
+        EXPECT(held(CARD_A) >= before.held + 20 * MIB);
+        EXPECT_EQ(cuLibraryUnload(l), CUDA_SUCCESS);
+        AS_BEFORE(before);
+    }
+}
+
+/* The context of such a stream is asked for by nobody. */
+static void what_runs_in_its_stream_goes_with_the_library_too(void)
+{
+    CUgreenCtx g;
+    CUlibrary l;
+    CUstream s;
+    hold_the_primary_one();
+    void *half = half_of_the_card();
+    struct accounts before = accounts_now();
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1) + cuGreenCtxStreamCreate(&s, g, 1, 0), CUDA_SUCCESS);
+        EXPECT_EQ(run((CUfunction)kernel_of(large, &l), s) + cuStreamSynchronize(s), CUDA_SUCCESS);
+        end(g);
+        EXPECT_EQ(cuLibraryUnload(l), CUDA_SUCCESS);
+        AS_BEFORE(before);
+    }
+}
+
+/* Green contexts that come and go take no more of a library than one of them does. */
+static void a_library_that_stays_is_loaded_once(void)
+{
+    CUgreenCtx g;
+    CUlibrary l;
+    hold_the_primary_one();
+    CUkernel k = kernel_of(large, &l);
+    EXPECT_EQ(run((CUfunction)k, NULL), CUDA_SUCCESS);
+    struct accounts before = accounts_now();
+    for (int round = 0; round < ROUNDS; round++) {
+        green(&g);
+        EXPECT_EQ(run((CUfunction)k, NULL), CUDA_SUCCESS);
+        end(g);
+        AS_BEFORE(before);
+    }
+}
+
+static void a_module_that_was_loaded_in_one_outlives_it_until_it_is_unloaded(void)
+{
+    CUgreenCtx g;
+    CUmodule m;
+    CUfunction f;
+    hold_the_primary_one();
+    struct accounts before = accounts_now();
+    for (int round = 0; round < ROUNDS; round++) {
+        green(&g);
+        EXPECT_EQ(cuModuleLoadData(&m, large) + cuModuleGetFunction(&f, m, "k") + run(f, NULL), CUDA_SUCCESS);
+        end(g);
+        EXPECT_EQ(run(f, NULL) + cuCtxSynchronize(), CUDA_SUCCESS);
+        EXPECT(held(CARD_A) >= before.held + 20 * MIB);
+        EXPECT_EQ(cuModuleUnload(m), CUDA_SUCCESS);
+        AS_BEFORE(before);
+    }
+}
+
+static void arrays_that_were_made_in_one_outlive_it(void)
+{
+    CUgreenCtx g;
+    CUarray a;
+    CUmipmappedArray m;
+    CUDA_ARRAY3D_DESCRIPTOR d = {4096, 4096, 0, 8, 4, 0}, of_levels = {2048, 2048, 0, 8, 4, 0};
+    hold_the_primary_one();
+    struct accounts before = accounts_now();
+    for (int round = 0; round < ROUNDS; round++) {
+        green(&g);
+        EXPECT_EQ(cuArray3DCreate_v2(&a, &d) + cuMipmappedArrayCreate(&m, &of_levels, 3), CUDA_SUCCESS);
+        end(g);
+        EXPECT(held(CARD_A) >= before.held + 84 * MIB);
+        EXPECT_EQ(cuArrayDestroy(a), CUDA_SUCCESS);
+        EXPECT_EQ(cuMipmappedArrayDestroy(m), CUDA_SUCCESS);
+        AS_BEFORE(before);
+    }
+}
+
+static void what_is_not_given_back_ends_with_the_primary_one(void)
+{
+    CUgreenCtx g;
+    CUarray a;
+    CUmodule m;
+    CUlibrary l;
+    CUDA_ARRAY3D_DESCRIPTOR d = {4096, 4096, 0, 8, 4, 0};
+    hold_the_primary_one();
+    green(&g);
+    EXPECT_EQ(cuArray3DCreate_v2(&a, &d) + cuModuleLoadData(&m, large) + run((CUfunction)kernel_of(large, &l), NULL), CUDA_SUCCESS);
+    end(g);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT(cuArrayDestroy(a) != CUDA_SUCCESS);
+    context_on(0);
+    EXPECT(used() <= CONTEXT);
+    EXPECT_EQ(cuLibraryUnload(l), CUDA_SUCCESS);
+    EXPECT(used() <= CONTEXT);
 }
 
 static void without_room_for_both_it_is_refused_and_nothing_stays(void)
@@ -222,7 +368,6 @@ static void a_primary_one_made_after_the_reset_is_another(void)
 {
     CUgreenCtx g;
     CUdeviceptr p;
-    CUcontext primary;
     green(&g);
     EXPECT_EQ(cuMemAlloc_v2(&p, 100 * MIB) + cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&primary, 0) + cuCtxSetCurrent(primary) + cuMemAlloc_v2(&p, 50 * MIB), CUDA_SUCCESS);
@@ -273,8 +418,6 @@ static void whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leave
 /* The driver may give its functions' handles to those of the next one, where their stack is not there yet. */
 static void functions_of_one_that_has_ended_are_charged_anew_in_the_next(void)
 {
-    static const char deep[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[2048]; ret; }\n";
-    CUcontext primary;
     CUgreenCtx g;
     CUmodule m;
     CUfunction f;
@@ -285,7 +428,7 @@ static void functions_of_one_that_has_ended_are_charged_anew_in_the_next(void)
         EXPECT_EQ(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_SUCCESS);
         EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
         EXPECT(used() >= held(CARD_A));
-        EXPECT_EQ(cuCtxSetCurrent(primary) + cuGreenCtxDestroy(g), CUDA_SUCCESS); /* with its module */
+        EXPECT_EQ(cuCtxSetCurrent(primary) + cuModuleUnload(m) + cuGreenCtxDestroy(g), CUDA_SUCCESS);
     }
     EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
     EXPECT_EQ(held(CARD_A), 0);
@@ -312,7 +455,13 @@ int main(void)
 {
     IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
     IN(CARD_A "=700MiB,context=256MiB", what_is_allocated_in_it_stays_with_the_primary_one);
-    IN(CARD_A "=900MiB,context=256MiB", a_kernel_counts_in_the_primary_one_and_in_it);
+    IN(CARD_A "=900MiB,context=256MiB", a_kernel_counts_once_for_the_primary_one_and_for_it);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_a_library_loads_in_one_goes_with_the_library);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_runs_in_its_stream_goes_with_the_library_too);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", a_library_that_stays_is_loaded_once);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", a_module_that_was_loaded_in_one_outlives_it_until_it_is_unloaded);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", arrays_that_were_made_in_one_outlive_it);
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_is_not_given_back_ends_with_the_primary_one);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
     IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_both_holds_up_nobody);
     IN(CARD_A "=600MiB,context=256MiB", processes_that_both_need_both_take_turns);
@@ -322,11 +471,6 @@ int main(void)
     IN(CARD_A "=3GiB,context=256MiB", functions_of_one_that_has_ended_are_charged_anew_in_the_next);
     IN(CARD_A "=600MiB,context=256MiB", the_last_small_pieces_of_one_go_with_it);
     IN(CARD_A "=1200MiB,context=256MiB", whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing);
-    for (int seed = 0; seed <= 20; seed += 4) {
-        char text[16];
-        snprintf(text, sizeof text, "%d", seed);
-        setenv("SIMGPU_POLICY", text, 1);
-        IN(CARD_A "=900MiB,context=256MiB", by_every_policy_it_stays_within_the_quota);
-    }
+    IN_POLICIES(CARD_A "=900MiB,context=256MiB", by_every_policy_it_stays_within_the_quota);
     FINISH;
 }
