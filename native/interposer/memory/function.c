@@ -39,9 +39,12 @@ struct fr_home fr_home_of(CUfunction f)
     CUmodule from = NULL;
     struct fr_home home = {0};
     if (fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
-    if (home.handle && !fr_module_is_library(home.handle)) return home;
-    if (!fr_driver_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
-    return (struct fr_home){(uintptr_t)from, true};
+    if (home.handle) home.own = fr_module_context(home.handle);
+    if (home.own) return home;
+    if (fr_driver_has(FR_cuKernelGetLibrary) && !REAL(cuKernelGetLibrary)(&from, (CUkernel)f) && fr_module_known((uintptr_t)from))
+        return (struct fr_home){.handle = (uintptr_t)from, .kernel = true};
+    home.own = fr_function_context(f);
+    return home;
 }
 
 /* ---- loading ---- */
@@ -74,11 +77,12 @@ static CUresult load(CUfunction f, struct fr_home home)
     return fr_stack_for(f);
 }
 
-/* In the stream's context, which need not be the current one. */
+/* In its own context or the stream's, which need not be the current one. */
 static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
 {
-    CUcontext there = NULL, before = NULL;
-    bool elsewhere = (uintptr_t)stream > FR_LAST_COMMON_STREAM && !REAL(cuStreamGetCtx)(stream, &there) && !REAL(cuCtxGetCurrent)(&before) && there != before;
+    CUcontext there = home.own, before = NULL;
+    if (!there && ((uintptr_t)stream <= FR_LAST_COMMON_STREAM || REAL(cuStreamGetCtx)(stream, &there))) there = NULL;
+    bool elsewhere = there && !REAL(cuCtxGetCurrent)(&before) && there != before;
     if (elsewhere && REAL(cuCtxPushCurrent_v2)(there)) return CUDA_ERROR_INVALID_CONTEXT; /* the driver will say what is wrong */
     CUresult r = load(f, home);
     if (elsewhere) REAL(cuCtxPopCurrent_v2)(&there);

@@ -1,6 +1,7 @@
 /* Code that the driver loads when a function is used for the first time. Call it before a launch.
- * A function of a module is tied to its context, so a look into a small table is all. A kernel of a library runs in the
- * context of the stream, where its code may not be loaded yet: fr_kernel_used looks at both. */
+ * A function of a module, and one that was got for a kernel, is tied to its context ("ctx ... is ignored if func is set":
+ * CUDA_KERNEL_NODE_PARAMS), so a look into a small table is all. A kernel of a library runs in the context of the stream, where its
+ * code may not be loaded yet: fr_kernel_used looks at both. */
 #ifndef FRACTILE_MEMORY_FUNCTION_H
 #define FRACTILE_MEMORY_FUNCTION_H
 
@@ -17,6 +18,7 @@
 struct fr_home {
     uint64_t handle; /* a module or library that we know; 0: none */
     bool kernel;     /* it is a handle of a library's kernel, which stands for a function in every context */
+    CUcontext own;   /* in which it runs, whatever is current; NULL: where it is launched, or not known */
 };
 struct fr_home fr_home_of(CUfunction f);
 

@@ -3,7 +3,8 @@
  * that ask or set what depends on the code (attributes, occupancy) are taken to. Names, parameters and the module are known
  * from the image in host memory.
  *
- * Each reserves what the function takes at most, and keeps it if the driver then says that it is loaded. */
+ * Each reserves what the function takes at most, and keeps it if the driver then says that it is loaded: in the function's own context,
+ * where it has one, which is current during the call then. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
@@ -23,6 +24,22 @@
 
 CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
 
+/* In a green context nothing changes: its primary one's code is its own. */
+static bool visit(CUcontext own)
+{
+    struct fr_place at;
+    bool green;
+    if (!own || !fr_load_place(&at, &green) || at.context == own) return false;
+    return !REAL(cuCtxPushCurrent_v2)(own);
+}
+
+static CUresult back(bool visiting, CUresult r)
+{
+    CUcontext popped;
+    if (visiting) REAL(cuCtxPopCurrent_v2)(&popped);
+    return r;
+}
+
 /* ---- functions are got, or loaded ---- */
 
 static bool is_loaded(CUfunction f)
@@ -40,22 +57,29 @@ static void got(struct fr_load *l, CUresult r, CUfunction f)
     fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded ? FR_CODE : 0), loaded ? fr_loaded_of(l->handle, f, &l->question) : (struct fr_count){0});
 }
 
-HOOK CUresult cuFuncLoad(CUfunction f)
+static CUresult load(CUfunction f, uint64_t handle)
 {
     struct fr_load l;
-    CUresult r = fr_load_begin(&l, f ? fr_home_of(f).handle : 0, FR_LOAD_FUNCTION, f);
+    CUresult r = fr_load_begin(&l, handle, FR_LOAD_FUNCTION, f);
     if (r) return r;
     r = REAL(cuFuncLoad)(f);
     if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(l.handle, f, &l.question));
     return r;
 }
 
-/* Drivers before 12.2 load the function. One that gave a handle of a function that is not loaded does not. */
-HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+HOOK CUresult cuFuncLoad(CUfunction f)
 {
-    static _Atomic bool loads_nothing;
+    struct fr_home home = f ? fr_home_of(f) : (struct fr_home){0};
+    bool visiting = visit(home.own);
+    return back(visiting, load(f, home.handle));
+}
+
+/* Drivers before 12.2 load the function. One that gave a handle of a function that is not loaded does not. */
+static _Atomic bool loads_nothing;
+
+static CUresult get(CUfunction *out, CUmodule module, const char *name, bool may_load)
+{
     struct fr_load l;
-    bool may_load = out && name && !atomic_load_explicit(&loads_nothing, memory_order_relaxed);
     CUresult r = fr_load_begin(&l, may_load ? (uintptr_t)module : 0, FR_LOAD_FUNCTION, NULL);
     if (r) return r;
     r = REAL(cuModuleGetFunction)(out, module, name);
@@ -64,7 +88,14 @@ HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *
     return r;
 }
 
-/* The function's own module here becomes known as another name of the library. */
+HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+{
+    bool may_load = out && name && !atomic_load_explicit(&loads_nothing, memory_order_relaxed);
+    bool visiting = visit(may_load ? fr_module_context((uintptr_t)module) : NULL);
+    return back(visiting, get(out, module, name, may_load));
+}
+
+/* The function's own module here becomes known as another name of the library, and the function as one of this context. */
 HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
 {
     struct fr_load l;
@@ -74,6 +105,7 @@ HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
     r = REAL(cuKernelGetFunction)(out, kernel);
     if (!r && l.handle && fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, *out) && !fr_module_known((uintptr_t)here))
         fr_module_alias((uintptr_t)here, l.handle, l.at.context);
+    if (!r && l.handle) fr_function_got(*out, l.handle, l.at.context);
     if (l.counts) got(&l, r, r ? NULL : *out);
     return r;
 }
@@ -85,9 +117,10 @@ static bool is_known(CUfunction f)
     return atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f;
 }
 
-static CUresult begin(struct fr_load *l, CUfunction f)
+static CUresult begin(struct fr_load *l, CUfunction f, bool *visiting)
 {
     struct fr_home home = f && !is_known(f) ? fr_home_of(f) : (struct fr_home){0};
+    *visiting = visit(home.own);
     CUresult r = fr_load_begin(l, home.handle, FR_LOAD_FUNCTION, f);
     if (home.kernel) l->function = NULL; /* whether this one is loaded cannot be asked */
     return r;
@@ -111,8 +144,9 @@ static CUresult end(struct fr_load *l, CUfunction f, CUresult r)
     HOOK CUresult name parameters                                      \
     {                                                                  \
         struct fr_load l;                                              \
-        CUresult r = begin(&l, f);                                     \
-        return r ? r : end(&l, f, REAL(name) arguments);               \
+        bool visiting;                                                 \
+        CUresult r = begin(&l, f, &visiting);                          \
+        return back(visiting, r ? r : end(&l, f, REAL(name) arguments)); \
     }
 
 MAY_LOAD(cuFuncGetAttribute, f, (int *out, int what, CUfunction f), (out, what, f))

@@ -64,7 +64,8 @@ CUresult sim_kernel_item(struct sim_ctx *ctx, struct sim_function *f, const unsi
     *item = (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)(us * 1000), .share = (uint16_t)(share * 1000)};
     double number = 0;
     if (f->timing.meet > 1 && integer_parameter(f, 1, params, extra, &number)) item->meet = (uint32_t)number, item->peers = (uint8_t)f->timing.meet;
-    CUresult r = sim_buffers_use(f->ctx ? f->ctx : ctx, f->local_bytes); /* a module's function runs in its own context */
+    struct sim_ctx *own = sim_function_context(f);
+    CUresult r = sim_buffers_use(own ? own : ctx, f->local_bytes);
     return r ? r : sim_function_load(ctx, f);
 }
 

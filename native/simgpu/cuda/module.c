@@ -84,9 +84,13 @@ static bool eager(void)
     return sim.policy.module_loading == SIM_LOADING_EAGER;
 }
 
+/* Where it runs, whatever is current; a kernel of a library runs where it is launched: NULL. */
+struct sim_ctx *sim_function_context(const struct sim_function *f) { return f->ctx ? f->ctx : f->module->ctx; }
+
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
 {
-    struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : ctx, true);
+    struct sim_ctx *own = sim_function_context(f);
+    struct sim_load *l = sim_load_of(f->module, own ? own : ctx, true);
     return l ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -427,7 +431,8 @@ API CUresult cuFuncIsLoaded(int *state, CUfunction f)
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (!state || !SIM_VALID(f, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : c, false);
+    struct sim_ctx *own = sim_function_context(f);
+    struct sim_load *l = sim_load_of(f->module, own ? own : c, false);
     *state = l && sim_is_loaded(l, f->name);
     return sim_leave(CUDA_SUCCESS);
 }

@@ -92,6 +92,8 @@ bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t si
 bool sim_parse_fatbin(struct sim_module *m, const unsigned char *file);
 struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch);
 
+struct sim_ctx *sim_function_context(const struct sim_function *f); /* module.c */
+
 /* code.c: what contexts hold */
 struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make);
 CUresult sim_load_globals(struct sim_load *l);

@@ -224,6 +224,127 @@ static void the_function_of_a_module_stays_in_its_context(void)
     charged_covers_held();
 }
 
+/* ---- functions that have a context of their own, used while another card's context is current ---- */
+
+CUresult cuKernelGetFunction(CUfunction *, CUkernel);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuFuncGetAttribute(int *, int, CUfunction);
+CUresult cuFuncLoad(CUfunction);
+
+static const char large[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[3000]; ret; }\n"
+                            ".visible .entry other() { ret; }\n//";
+enum { CODE = 6 << 20 };
+static CUmodule module;
+
+static char *large_text(void)
+{
+    size_t head = sizeof large - 1;
+    char *text = malloc(head + CODE + 1);
+    memcpy(text, large, head);
+    memset(text + head, 'x', CODE);
+    text[head + CODE] = 0;
+    return text;
+}
+
+static void two_cards(void)
+{
+    b = context_on(1), a = context_on(0);
+    EXPECT_EQ(cuCtxSetCurrent(b) + cuStreamCreate(&in_b, 1) + cuCtxSetCurrent(a), CUDA_SUCCESS);
+}
+
+static CUfunction of_a_module(void)
+{
+    CUfunction f = NULL;
+    char *text = large_text();
+    EXPECT_EQ(cuModuleLoadData(&module, text) + cuModuleGetFunction(&f, module, "k"), CUDA_SUCCESS);
+    free(text);
+    return f;
+}
+
+static CUfunction of_a_kernel(void)
+{
+    CUlibrary library;
+    CUfunction f = NULL;
+    char *text = large_text();
+    EXPECT_EQ(cuKernelGetFunction(&f, kernel_of(text, &library)), CUDA_SUCCESS);
+    free(text);
+    return f;
+}
+
+static unsigned long long charged_on(CUcontext context)
+{
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    return used();
+}
+
+static void covered_on_both(void)
+{
+    CUcontext before;
+    EXPECT_EQ(cuCtxGetCurrent(&before), CUDA_SUCCESS);
+    EXPECT(held(CARD_A) <= charged_on(a));
+    EXPECT(held(CARD_B) <= charged_on(b));
+    EXPECT_EQ(cuCtxSetCurrent(before), CUDA_SUCCESS);
+}
+
+static void launch_as_a_node(CUfunction f, CUcontext added_in)
+{
+    CUgraph g;
+    CUgraphNode n;
+    CUDA_KERNEL_NODE_PARAMS p = once(NULL);
+    p.func = f;
+    EXPECT_EQ(cuCtxSetCurrent(added_in) + cuGraphCreate(&g, 0) + cuGraphAddKernelNode_v2(&n, g, NULL, 0, &p), CUDA_SUCCESS);
+    covered_on_both();
+    EXPECT_EQ(cuGraphLaunch(made(g), in_b) + cuStreamSynchronize(in_b), CUDA_SUCCESS);
+    covered_on_both();
+}
+
+/* Its code and its stack on card A; nothing on card B. */
+static void runs_on_card_a(CUfunction f, CUcontext added_in)
+{
+    unsigned long long on_b = held(CARD_B), charged = charged_on(b);
+    launch_as_a_node(f, added_in);
+    EXPECT(held(CARD_A) >= 500 * MIB);
+    EXPECT_EQ(held(CARD_B), on_b);
+    EXPECT_EQ(charged_on(b), charged);
+}
+
+static void the_node_of_a_module_s_function_runs_in_its_own_context(void) { two_cards(), runs_on_card_a(of_a_module(), a); }
+static void so_it_does_where_it_is_added_with_another_one_current(void) { two_cards(), runs_on_card_a(of_a_module(), b); }
+static void a_function_that_was_got_for_a_kernel_does_too(void) { two_cards(), runs_on_card_a(of_a_kernel(), a); }
+static void and_so_does_one_that_is_added_with_another_current(void) { two_cards(), runs_on_card_a(of_a_kernel(), b); }
+
+static void other_calls_count_it_in_its_own_context_too(void)
+{
+    CUfunction f, other;
+    int bytes;
+    two_cards();
+    f = of_a_module();
+    unsigned long long on_b = charged_on(b);
+    EXPECT_EQ(cuFuncGetAttribute(&bytes, 3, f), CUDA_SUCCESS);
+    covered_on_both();
+    EXPECT_EQ(cuModuleGetFunction(&other, module, "other"), CUDA_SUCCESS);
+    covered_on_both();
+    EXPECT_EQ(cuFuncLoad(other), CUDA_SUCCESS);
+    covered_on_both();
+    EXPECT_EQ(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, in_b, NULL, NULL) + cuStreamSynchronize(in_b), CUDA_SUCCESS);
+    covered_on_both();
+    EXPECT_EQ(charged_on(b), on_b);
+}
+
+static void without_room_in_it_the_node_is_out_of_memory(void)
+{
+    CUgraph g;
+    CUgraphNode n;
+    two_cards();
+    CUDA_KERNEL_NODE_PARAMS p = once(NULL);
+    p.func = of_a_module();
+    fill();
+    EXPECT_EQ(cuCtxSetCurrent(b) + cuGraphCreate(&g, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphAddKernelNode_v2(&n, g, NULL, 0, &p), OOM);
+    covered_on_both();
+    EXPECT(peak(CARD_A) <= 1500 * MIB);
+}
+
 /* Graphs come and go, and a library goes while a graph with its kernel is still there. */
 static void nothing_is_left_of_graphs_that_are_gone(void)
 {
@@ -247,6 +368,7 @@ static void nothing_is_left_of_graphs_that_are_gone(void)
 }
 
 #define CARDS CARD_A "=1024MiB,context=256MiB"
+#define BOTH CARD_A "=1500MiB,context=256MiB " CARD_B "=1000MiB,context=100MiB"
 
 int main(void)
 {
@@ -261,5 +383,11 @@ int main(void)
     IN(CARDS, the_stack_counts_there_too);
     IN(CARDS, the_function_of_a_module_stays_in_its_context);
     IN(CARDS, nothing_is_left_of_graphs_that_are_gone);
+    IN_POLICIES(BOTH, the_node_of_a_module_s_function_runs_in_its_own_context);
+    IN_POLICIES(BOTH, so_it_does_where_it_is_added_with_another_one_current);
+    IN_POLICIES(BOTH, a_function_that_was_got_for_a_kernel_does_too);
+    IN_POLICIES(BOTH, and_so_does_one_that_is_added_with_another_current);
+    IN_POLICIES(BOTH, other_calls_count_it_in_its_own_context_too);
+    IN_POLICIES(BOTH, without_room_in_it_the_node_is_out_of_memory);
     FINISH;
 }

@@ -206,6 +206,26 @@ static void a_module_that_was_loaded_in_one_outlives_it_until_it_is_unloaded(voi
     }
 }
 
+/* A module's function runs in the primary one, wherever it was launched first; a kernel runs where it is launched. */
+static void the_stack_of_a_function_is_charged_where_it_stays(void)
+{
+    CUgreenCtx g;
+    CUmodule m;
+    CUlibrary l;
+    CUfunction f, of_kernel;
+    hold_the_primary_one();
+    for (int round = 0; round < 2; round++) {
+        green(&g);
+        CUkernel k = kernel_of(deep, &l);
+        EXPECT_EQ(run((CUfunction)k, NULL) + cuKernelGetFunction(&of_kernel, k) + run(of_kernel, NULL), CUDA_SUCCESS);
+        EXPECT_EQ(cuModuleLoadData(&m, deep) + cuModuleGetFunction(&f, m, "k") + run(f, NULL), CUDA_SUCCESS);
+        end(g);
+        EXPECT_EQ(run((CUfunction)k, NULL) + run(of_kernel, NULL) + run(f, NULL), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+}
+
 static void arrays_that_were_made_in_one_outlive_it(void)
 {
     CUgreenCtx g;
@@ -460,6 +480,7 @@ int main(void)
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_runs_in_its_stream_goes_with_the_library_too);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", a_library_that_stays_is_loaded_once);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", a_module_that_was_loaded_in_one_outlives_it_until_it_is_unloaded);
+    IN_POLICIES(CARD_A "=3GiB,context=256MiB", the_stack_of_a_function_is_charged_where_it_stays);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", arrays_that_were_made_in_one_outlive_it);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_is_not_given_back_ends_with_the_primary_one);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
