@@ -278,7 +278,7 @@ static bool read_all(struct sim_image *image, const char *text)
         if (strncmp(p, ".global", 7) != 0 || name_char(p[7])) continue;
         struct declaration d = {.at = p + 7, .image = image, .external = external, .inner = depth > 0};
         bool read = is_cvta(text, p) || (properties(&d) && names(&d));
-        if (!read && !depth && !open) return false; /* no instruction and no parameter: a declaration that nobody can read */
+        if (!read && !depth && !open) return false; /* neither an instruction nor a parameter: a declaration that cannot be read */
     }
     return true;
 }

@@ -153,7 +153,7 @@ static void what_a_library_loads_in_one_goes_with_the_library(void)
     }
 }
 
-/* The context of such a stream is asked for by nobody. */
+/* The program never asks for the context of such a stream. */
 static void what_runs_in_its_stream_goes_with_the_library_too(void)
 {
     CUgreenCtx g;
