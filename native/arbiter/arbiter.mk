@@ -33,7 +33,7 @@ check: $(OUT)/shares/conductor $(OUT)/shares/tenant
 
 # tests/arbiter/scene.py lets several players of parts, of all kinds, share cards under the virtual clock.
 PLAYER := $(OUT)/tests/arbiter/player
-PLAYER_C := tests/arbiter/player.c tests/arbiter/enemy.c
+PLAYER_C := tests/arbiter/player.c tests/arbiter/dodge.c tests/arbiter/enemy.c
 $(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK_OBJECTS) $(SIM) | $(OUT)/gen/region.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE -rdynamic $(PLAYER_C) $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm

@@ -12,11 +12,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+void (*_Atomic fr_before_capture)(void);
+
+static void get_ready(void)
+{
+    void (*before)(void) = atomic_load(&fr_before_capture);
+    atomic_fetch_add(&fr_capture_count, 1);
+    if (before) before();
+    fr_kept_blocks_free();
+}
+
 #define BEGIN(name, own, parameters, ...)              \
     HOOK CUresult name parameters                      \
     {                                                  \
-        atomic_fetch_add(&fr_capture_count, 1);        \
-        fr_kept_blocks_free();                         \
+        get_ready();                                   \
         fr_capture_changes_enter(own);                 \
         CUresult r = REAL(name)(__VA_ARGS__);          \
         if (r) atomic_fetch_sub(&fr_capture_count, 1); \

@@ -23,6 +23,7 @@ void fr_capture_changes_leave(void);
 uint32_t fr_capture_changes(CUstream s); /* how many there were of this stream, or of one like it; of a call on its way it may be known before */
 
 extern void (*_Atomic fr_before_stream_ends)(CUstream s);
+extern void (*_Atomic fr_before_capture)(void); /* when fr_capture_count counts it already */
 
 #define FR_NO_STREAM UINT64_MAX
 uint64_t fr_stream_id(CUstream s);   /* never 0; FR_NO_STREAM: it cannot be told */

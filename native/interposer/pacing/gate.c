@@ -80,6 +80,8 @@ static void look_again(uint32_t sequence)
     }
     atomic_store(&fr_before_context_ends, fr_stream_states_forget);
     atomic_store(&fr_before_stream_ends, fr_stream_states_close);
+    atomic_store(&fr_collect_states, fr_stream_states_collect);
+    atomic_store(&fr_before_capture, fr_stream_states_close_all);
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
     atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */
@@ -318,7 +320,7 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
     bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
-    if (result) fr_stream_state_completed(t->state, t->ns);
+    if (result) fr_stream_state_completed(t->state, t->ns), fr_timing_launch_failed(t->state);
     else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
     if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */

@@ -21,8 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STREAM_STATES 128
-#define HINTS 256 /* indexes of 8 bits */
+#define FEW_STATES 128      /* so many streams have one each; further ones get that of a stream with nothing in flight, if there is one */
+#define STREAM_STATES 4096  /* with work in flight at once: who launches in another one waits until one of them is done */
+#define HINTS 4096
 #define TRIES 64
 #define SOON_NS 20000
 
@@ -31,8 +32,9 @@ _Atomic uint32_t fr_blocked_by_host;
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
 static _Atomic uint32_t states_era;
+static _Atomic uint32_t states_made; /* the others were never used */
 static uint32_t victim;
-static _Atomic uint8_t hints[HINTS]; /* where the state of such a stream was last */
+static FR_LARGE _Atomic uint16_t hints[HINTS]; /* where the state of such a stream was last */
 static __thread uint32_t thread_number;
 
 static uint32_t number_of_thread(void)
@@ -60,30 +62,48 @@ void fr_stream_state_lock_alive(struct fr_stream_state *st, struct fr_paced_card
     for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) wait_for_lock(turn), fr_lease_client_is_alive(card);
 }
 
-/* With the lock. With nothing in flight it may become another stream's. First it is made one whose card has to be looked up: who counts
+/* With the lock. With nothing in flight it may become another stream's, and best if it was not told to wait, which would be forgotten. First it is made one whose card has to be looked up: who counts
  * himself as its user by a hint, at that moment, finds that and comes to the lock. */
-static bool take_over(struct fr_stream_state *st)
+static bool take_over(struct fr_stream_state *st, bool told)
 {
     uint32_t before = atomic_load(&st->looked_up_at);
-    if (st->count || atomic_load(&st->busy) || atomic_load(&st->users) || atomic_load(&st->waited_for)) return false;
+    if (st->count || atomic_load(&st->busy) || atomic_load(&st->users) || atomic_load(&st->waited_for) || st->told > told) return false;
     atomic_store(&st->looked_up_at, FR_NEVER);
     if (likely(!atomic_load(&st->users))) return true;
     atomic_store(&st->looked_up_at, before);
     return false;
 }
 
-/* With the lock: the state of this stream, else an unused one, else one with nothing in flight. */
-static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
+static struct fr_stream_state *idle_state(bool told)
+{
+    uint32_t made = atomic_load(&states_made);
+    for (uint32_t i = 0; i < made; i++, victim++)
+        if (take_over(&states[victim % made], told)) return &states[victim++ % made];
+    return NULL;
+}
+
+static struct fr_stream_state *another_state(bool collected)
+{
+    uint32_t made = atomic_load(&states_made);
+    struct fr_stream_state *room = made < FEW_STATES ? NULL : idle_state(false);
+    if (room || (made >= FEW_STATES && !collected)) return room;
+    if (made == STREAM_STATES) return idle_state(true);
+    atomic_store(&states_made, made + 1);
+    return &states[made];
+}
+
+/* With the lock: the state of this stream, else an unused one, else one with nothing in flight, else a new one. NULL: what is done has to be
+ * collected first, or, if that was done, there is none. Two streams never share one: what is in flight in them could not be told apart. */
+static struct fr_stream_state *place(CUcontext context, uintptr_t stream, bool collected)
 {
     struct fr_stream_state *room = NULL;
-    for (uint32_t i = 0; i < STREAM_STATES; i++) {
+    uint32_t made = atomic_load(&states_made);
+    for (uint32_t i = 0; i < made; i++) {
         struct fr_stream_state *st = &states[i];
         if (st->used && st->context == context && st->stream == stream) return st;
         if (!st->used && !room) room = st;
     }
-    for (uint32_t i = 0; i < STREAM_STATES && !room; i++, victim++)
-        if (take_over(&states[victim % STREAM_STATES])) room = &states[victim++ % STREAM_STATES];
-    if (!room) return &states[stream / 16 % STREAM_STATES]; /* more streams at work than states: two share one, and its events say less */
+    if (!room && !(room = another_state(collected))) return NULL;
     room->context = context;
     room->stream = stream;
     room->blocked = room->let = 0;
@@ -95,14 +115,15 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
 
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after)
 {
-    for (struct fr_stream_state *st = after ? after + 1 : states; st < states + STREAM_STATES; st++)
+    for (struct fr_stream_state *st = after ? after + 1 : states; st < states + atomic_load(&states_made); st++)
         if (atomic_load(&st->used) && (!card || st->card == card)) return st;
     return NULL;
 }
 
 static void start_over(uint32_t era)
 {
-    for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
+    for (uint32_t i = 0; i < atomic_load(&states_made); i++) states[i] = (struct fr_stream_state){0};
+    atomic_store(&states_made, 0);
     atomic_store(&states_era, era);
 }
 
@@ -111,21 +132,35 @@ static uintptr_t name_of(CUstream handle)
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
 }
 
-static struct fr_stream_state *enter(CUcontext context, CUstream handle)
+void (*_Atomic fr_collect_states)(void);
+
+static void collect_states(bool again)
 {
-    fr_lock(&states_lock);
-    uint32_t era = atomic_load(&fr_era);
-    if (unlikely(atomic_load_explicit(&states_era, memory_order_relaxed) != era)) start_over(era);
-    return place(context, name_of(handle));
+    void (*collect)(void) = atomic_load(&fr_collect_states);
+    if (again) clock_sleep_until(clock_now() + SOON_NS);
+    if (collect) collect();
 }
 
-static _Atomic uint8_t *hint_of(CUcontext context, CUstream handle) { return &hints[((uintptr_t)context + (uintptr_t)handle) * 0x9E3779B97F4A7C15ull >> 56]; }
+static struct fr_stream_state *enter(CUcontext context, CUstream handle)
+{
+    for (bool collected = false;; collected = true) {
+        fr_lock(&states_lock);
+        uint32_t era = atomic_load(&fr_era);
+        if (unlikely(atomic_load_explicit(&states_era, memory_order_relaxed) != era)) start_over(era);
+        struct fr_stream_state *st = place(context, name_of(handle), collected);
+        if (likely(st != NULL)) return st;
+        fr_unlock(&states_lock);
+        collect_states(collected);
+    }
+}
+
+static _Atomic uint16_t *hint_of(CUcontext context, CUstream handle) { return &hints[((uintptr_t)context + (uintptr_t)handle) * 0x9E3779B97F4A7C15ull >> 52]; }
 
 /* With the lock. It stays this stream's until fr_stream_state_done. */
 static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
 {
-    _Atomic uint8_t *hint = hint_of(st->context, handle);
-    uint8_t at = (uint8_t)(st - states);
+    _Atomic uint16_t *hint = hint_of(st->context, handle);
+    uint16_t at = (uint16_t)(st - states);
     if (unlikely(atomic_load_explicit(&st->handle, memory_order_relaxed) != handle)) st->handle = handle;
     if (unlikely(atomic_load_explicit(hint, memory_order_relaxed) != at)) atomic_store_explicit(hint, at, memory_order_relaxed);
     atomic_fetch_add(&st->users, 1);

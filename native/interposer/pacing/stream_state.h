@@ -37,6 +37,9 @@ struct batch {
     bool late;   /* its second event was recorded when it was done: its length is not known */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
+    bool over;   /* takes no more launches */
+    bool begun;  /* its first event was not recorded before its first launch: taken for begun, not timed */
+    bool lost;   /* its second event could not be recorded: it is done when all of the context is */
 };
 
 struct fr_stream_state {
@@ -61,6 +64,8 @@ struct fr_stream_state {
 enum { FR_BLOCKED = 1, FR_STALLED }; /* before its oldest batch; in it */
 
 extern _Atomic uint32_t fr_blocked_by_host; /* the program has used what lets a stream wait for itself */
+
+extern void (*_Atomic fr_collect_states)(void); /* sees what is done, so that states are free; by who needs one, without a lock */
 
 struct fr_backlog {
     uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */

@@ -1,6 +1,9 @@
 /* Waiting for what is in flight: in one stream, in all streams of a card, and when a context ends. */
 #include "pacing/stream_wait.h"
 
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "pacing/api_launch.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_state.h"
@@ -25,13 +28,19 @@ bool fr_stream_state_poll(struct fr_stream_state *st)
     return atomic_load(&st->in_flight) < before;
 }
 
+void fr_stream_states_collect(void)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
+        if (st->count) fr_stream_state_poll(st);
+}
+
 /* Until its oldest event is reached; others may launch meanwhile. */
 void fr_stream_state_wait(struct fr_stream_state *st)
 {
     bool any = true;
     if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
         fr_timing_close(st);
-        any = fr_timing_oldest(st);
+        any = st->count;
         if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
         fr_stream_state_unlock(st);
     }
@@ -52,18 +61,34 @@ void fr_stream_states_drain(struct fr_paced_card *card)
     atomic_store(&card->queue_end, 0);
 }
 
-/* Before the lease client uses the stream for an open batch, or after it: where it waits with the lock, that may be for as long as the
- * program does not go on. */
+/* Where the lease client waits with the lock, that may be for as long as the program does not go on: then it sees to the batch. */
+static void close_batch(struct fr_stream_state *st)
+{
+    CUcontext before = NULL;
+    bool locked = fr_stream_state_try_lock(st);
+    for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) clock_sleep_until(clock_now() + SOON_NS);
+    if (!locked) return;
+    REAL(cuCtxGetCurrent)(&before);
+    bool other = before != st->context;
+    if (st->open && !(other && REAL(cuCtxSetCurrent)(st->context))) {
+        fr_timing_close(st);
+        if (other) REAL(cuCtxSetCurrent)(before);
+    }
+    fr_stream_state_unlock(st);
+}
+
+/* Before the lease client uses the stream for an open batch, or after it. */
 void fr_stream_states_close(CUstream stream)
 {
-    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
-        if (atomic_load(&st->handle) != stream) continue;
-        bool locked = fr_stream_state_try_lock(st);
-        for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) clock_sleep_until(clock_now() + SOON_NS);
-        if (!locked) continue;
-        fr_timing_close(st);
-        fr_stream_state_unlock(st);
-    }
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
+        if (atomic_load(&st->handle) == stream) close_batch(st), st->told = false;
+}
+
+/* Before a capture, beside which nobody but the thread that launches closes a batch. A launch on its way closes its own: it sees the capture. */
+void fr_stream_states_close_all(void)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
+        if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD) close_batch(st);
 }
 
 /* The lease client may wait for one of its events, without the lock. */

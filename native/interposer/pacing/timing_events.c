@@ -3,7 +3,11 @@
  * what else the container did on the card meanwhile. In its turn nobody else computes there.
  *
  * Events that measure are recorded only by the thread that launches, right beside its launch. At the end of a turn the lease client records
- * one in a stream whose last batch is open. A stream that captures gets none. */
+ * one in a stream whose last batch is open. Where it cannot (a thread's own stream; any stream while a capture is on, since that stream may be
+ * drawn into it) no batch stays open: each launch moves the second event of its batch behind itself. A stream that captures gets none.
+ *
+ * What is not seen to be done counts as running, whatever was predicted. Where no event can say it the driver says it of all of the
+ * context. */
 #include "pacing/timing_events.h"
 
 #include "base/compiler.h"
@@ -104,7 +108,7 @@ static void finish(struct fr_stream_state *st)
 {
     struct batch *b = at(st, 0);
     float ms = 0;
-    bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
+    bool timed = !b->begun && !b->lost && !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
     b->shared |= atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
     b->beside |= passes && clock_now() >= passes;
@@ -122,13 +126,30 @@ static void finish(struct fr_stream_state *st)
 }
 
 static uint32_t closed(const struct fr_stream_state *st) { return st->count - st->open; }
-CUevent fr_timing_oldest(struct fr_stream_state *st) { return closed(st) ? at(st, 0)->to : NULL; }
 
-bool fr_timing_has_begun(struct fr_stream_state *st) { return st->count && REAL(cuEventQuery)(at(st, 0)->from) != CUDA_ERROR_NOT_READY; }
+bool fr_timing_has_begun(struct fr_stream_state *st)
+{
+    return st->count && (at(st, 0)->begun || REAL(cuEventQuery)(at(st, 0)->from) != CUDA_ERROR_NOT_READY);
+}
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
 
-static bool is_reached(CUevent e) { return REAL(cuEventQuery)(e) != CUDA_ERROR_NOT_READY; }
+/* Of the errors only those say that nothing runs any more that say it of the whole context: it ended, or a kernel of it failed. Others may
+ * be of the program's making: an event that a capture took is of no use. */
+static bool is_over(CUresult r)
+{
+    switch ((int)r) {
+    case CUDA_SUCCESS:
+    case 3: case 4:                                         /* the driver is not there, or no more */
+    case 201: case 709:                                     /* the context has ended */
+    case 214: case 220: case 226:                           /* the card failed */
+    case 700: case 702: case 710:                           /* a kernel failed */
+    case 714: case 715: case 716: case 717: case 718: case 719: return true;
+    default: return false;
+    }
+}
+
+static bool is_reached(CUevent e) { return is_over(REAL(cuEventQuery)(e)); }
 /* By the lease client: into a thread's own stream another can record nothing, and into none that a capture may draw in. */
 static bool can_close(const struct fr_stream_state *st) { return atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count); }
 
@@ -137,9 +158,9 @@ bool fr_timing_runs(struct fr_stream_state *st)
     if (!fr_timing_has_begun(st)) return false;
     if (can_close(st) && st->open) {
         fr_timing_close(st);
-        if (st->count) newest(st)->late = is_reached(newest(st)->to);
+        newest(st)->late = !newest(st)->lost && is_reached(newest(st)->to);
     }
-    return closed(st) || (st->count && clock_now() < atomic_load(&st->queue_end) + FR_IDLE_NS);
+    return true;
 }
 
 void fr_timing_goes_on(struct fr_stream_state *st)
@@ -154,7 +175,7 @@ uint64_t fr_timing_due(struct fr_stream_state *st)
     return atomic_load(&st->queue_end) - behind;
 }
 
-static bool oldest_is_done(struct fr_stream_state *st) { return closed(st) && is_reached(at(st, 0)->to); }
+static bool oldest_is_done(struct fr_stream_state *st) { return closed(st) && !at(st, 0)->lost && is_reached(at(st, 0)->to); }
 
 void fr_timing_collect(struct fr_stream_state *st)
 {
@@ -181,23 +202,23 @@ static void own_events(struct fr_stream_state *st)
     st->events_of = st->context;
 }
 
-/* Behind a stream that is held any number is launched: the last batch grows, and its second event moves. */
+/* Behind a stream that is held any number is launched: the last batch grows, and its second event moves. So it does where two threads launch at
+ * once and only one found room. */
 static void begin_again(struct fr_stream_state *st)
 {
-    if (!atomic_load(&st->blocked)) return;
     newest(st)->gap = true;
     st->open = true;
 }
 
-static void begin(struct fr_stream_state *st, bool dry)
+static void begin(struct fr_stream_state *st, bool dry, bool launched)
 {
     if (!st->count) own_events(st);
     if (st->count == BATCHES) fr_timing_collect(st);
     if (st->count == BATCHES) return begin_again(st);
     struct batch *b = at(st, st->count);
-    if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, st->handle)) return;
+    b->begun = launched || !event(&b->from) || REAL(cuEventRecord)(b->from, st->handle);
     b->ns = b->launches = b->kernels = 0;
-    b->gap = b->held = b->apart = b->late = false;
+    b->gap = b->held = b->apart = b->late = b->over = b->lost = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
@@ -210,11 +231,19 @@ static void begin(struct fr_stream_state *st, bool dry)
 void fr_timing_close(struct fr_stream_state *st)
 {
     if (!st->open) return;
+    struct batch *b = newest(st);
     st->open = false;
-    if (!REAL(cuEventRecord)(newest(st)->to, st->handle)) return;
-    landed(st, newest(st)); /* it cannot be watched */
-    st->count--;
+    b->lost = !event(&b->to) || REAL(cuEventRecord)(b->to, st->handle);
 }
+
+/* The batch was closed only because nobody else could do it later. */
+static bool may_grow(struct fr_stream_state *st)
+{
+    const struct batch *b = st->count ? newest(st) : NULL;
+    return b && !b->over && !b->held && !b->late;
+}
+
+static bool must_close(const struct fr_stream_state *st) { return unlikely(!can_close(st)); }
 
 bool fr_timing_before_launch(struct fr_stream_state *st, bool dry)
 {
@@ -226,7 +255,8 @@ bool fr_timing_before_launch(struct fr_stream_state *st, bool dry)
         newest(st)->gap = true;
         fr_timing_close(st);
     }
-    if (!st->open) begin(st, dry);
+    if (!st->open && !dry && must_close(st) && may_grow(st)) st->open = true;
+    if (!st->open) begin(st, dry, false);
     fr_stream_state_unlock(st);
     return true;
 }
@@ -246,23 +276,28 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
 /* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held many events only take room. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
-    bool alone = unlikely(!can_close(st) && (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host))); /* nobody else closes it */
-    if (atomic_load(&st->blocked)) return (alone && st->count < BATCHES) || b->launches % BATCH_LAUNCHES == 0;
-    if (alone) return true;
+    if (atomic_load(&st->blocked)) return b->launches % BATCH_LAUNCHES == 0;
     bool unknown = !atomic_load_explicit(&prediction->samples, memory_order_relaxed);
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
+/* Another thread may have closed the batch before the launch. */
 void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns)
 {
     fr_stream_state_lock(st);
     fr_stream_state_queue(st, now, ns);
-    if (st->open) {
-        note(newest(st), prediction, ns);
-        if (full(st, newest(st), prediction)) fr_timing_close(st);
-    } else {
-        fr_stream_state_completed(st, ns); /* it cannot be watched */
-    }
+    if (unlikely(!st->open)) begin(st, false, true);
+    struct batch *b = newest(st);
+    note(b, prediction, ns);
+    b->over = full(st, b, prediction);
+    if (b->over || must_close(st)) fr_timing_close(st);
+    fr_stream_state_unlock(st);
+}
+
+void fr_timing_launch_failed(struct fr_stream_state *st)
+{
+    fr_stream_state_lock(st);
+    if (must_close(st)) fr_timing_close(st);
     fr_stream_state_unlock(st);
 }
 
@@ -276,60 +311,83 @@ static uint64_t not_counted_yet(struct fr_paced_card *p, uint64_t ns)
     return now < from ? 0 : ns < now - from ? ns : now - from;
 }
 
-/* The lease client says for what it waits in the driver. Launches may go into the stream meanwhile (stuck.c). */
-static void wait_in_driver(struct fr_stream_state *st, CUevent event)
+/* The lease client waits without the lock, and launches may go into the stream meanwhile (stuck.c). */
+static struct fr_paced_card *begin_wait(struct fr_stream_state *st)
 {
-    struct fr_paced_card *card = atomic_load(&st->card);
-    atomic_store(&card->waits_for, event ? event : FR_WAITS_FOR_ALL);
     atomic_store(&st->waited_for, true);
     fr_stream_state_unlock(st);
-    if (event) REAL(cuEventSynchronize)(event);
-    else REAL(cuCtxSynchronize)();
-    atomic_store(&card->waits_for, NULL);
+    return atomic_load(&st->card);
+}
+
+static void end_wait(struct fr_stream_state *st, struct fr_paced_card *card)
+{
     fr_lease_client_is_alive(card);
-    fr_stuck_goes_on(card);
     fr_stream_state_lock_alive(st, card);
     atomic_store(&st->waited_for, false);
 }
 
+static void look_later(struct fr_stream_state *st)
+{
+    struct fr_paced_card *card = begin_wait(st);
+    clock_sleep_until(clock_now() + FR_IDLE_NS);
+    end_wait(st, card);
+}
+
+/* It says for what it waits. True: that is done. */
+static bool wait_in_driver(struct fr_stream_state *st, CUevent event)
+{
+    struct fr_paced_card *card = begin_wait(st);
+    atomic_store(&card->waits_for, event ? event : FR_WAITS_FOR_ALL);
+    bool over = is_over(event ? REAL(cuEventSynchronize)(event) : REAL(cuCtxSynchronize)());
+    atomic_store(&card->waits_for, NULL);
+    if (over) fr_stuck_goes_on(card);
+    end_wait(st, card);
+    return over;
+}
+
+/* No event says when the oldest is done. The driver says it of all of the context, but not beside a capture. */
+static void wait_for_all(struct fr_stream_state *st)
+{
+    uint32_t until = atomic_load(&st->finished) + closed(st);
+    if (atomic_load(&fr_capture_count) || !wait_in_driver(st, NULL)) return look_later(st);
+    while (closed(st) && (int32_t)(until - atomic_load(&st->finished)) > 0) finish(st);
+}
+
+static void wait_for_oldest(struct fr_stream_state *st)
+{
+    uint32_t finished = atomic_load(&st->finished);
+    if (at(st, 0)->lost) return wait_for_all(st);
+    bool over = wait_in_driver(st, at(st, 0)->to);
+    if (!over && closed(st) && atomic_load(&st->finished) == finished) at(st, 0)->lost = true;
+}
+
 /* What stands in an open batch has no event behind it. One that is recorded now ends it, and measures it if it is still at work. (If the
- * stream is gone, fr_stream_states_close() has closed the batch.) In the stream that a thread has for itself this thread can record
- * none: then all of the context is waited for, or, where that may wait for the program, what was predicted; there, and beside a capture, the
- * launching thread leaves no batch open (full()). True: the batch is done. */
+ * stream is gone, fr_stream_states_close() has closed the batch.) Where this thread can record none, the one that launches is just about
+ * to. True: the batch is done. */
 static bool drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
-    uint32_t launches = b->launches;
-    if (can_close(st)) {
-        st->open = false;
-        bool recorded = !REAL(cuEventRecord)(b->to, atomic_load(&st->handle));
-        if (recorded && !is_reached(b->to)) return false;
-    } else if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) {
-        atomic_store(&st->waited_for, true);
-        clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
-        atomic_store(&st->waited_for, false);
-    } else {
-        wait_in_driver(st, NULL);
-        if (!st->open || newest(st) != b || b->launches != launches) return false;
-    }
+    if (!can_close(st)) return look_later(st), false;
+    fr_timing_close(st);
+    if (b->lost || !is_reached(b->to)) return false;
     landed(st, b);
     if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
-    st->open = false;
     st->count--;
     if (atomic_load(&st->blocked) == FR_STALLED) atomic_store(&st->blocked, 0);
     return true;
 }
 
+/* A context that cannot be made current has ended. */
 void fr_timing_drain(struct fr_stream_state *st)
 {
     CUcontext before = NULL;
     REAL(cuCtxGetCurrent)(&before);
-    if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return;
+    if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return fr_timing_forget(st);
     CUcontext of = st->context;
     while (st->count && st->context == of && !fr_timing_may_be_blocked(st)) {
-        if (!closed(st) && drain_open(st)) return;
-        if (closed(st) && !oldest_is_done(st)) wait_in_driver(st, at(st, 0)->to);
         if (oldest_is_done(st)) finish(st);
+        else if (closed(st)) wait_for_oldest(st);
+        else if (drain_open(st)) return;
     }
 }
 

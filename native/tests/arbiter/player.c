@@ -65,6 +65,8 @@ static void prepare(void)
     }
 }
 
+CUfunction player_kernel(void) { return spin[0]; }
+
 static void launch(int i, uint64_t us)
 {
     if (part.card_count > 1) must(cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
@@ -284,6 +286,8 @@ static void read_word(char *word)
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
     {"work", play_work, true}, {"fresh", play_fresh, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
     {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
+    {"old_events", play_old_events, true}, {"many_streams", play_many_streams, true}, {"capture_beside", play_capture_beside, true},
+    {"capture_ends", play_capture_ends, true}, {"own_stream", play_thread_stream, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

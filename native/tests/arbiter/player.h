@@ -7,6 +7,7 @@
 
 #include "board.h"
 #include "clock.h"
+#include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +38,14 @@ void play_boxed(void);   /* work, with a filter of system calls under which conn
 void play_liar(void);    /* work, with a connect() of its own that says that nothing is there */
 void play_closer(void);  /* work, while another thread closes all sockets of the process, every n us */
 void play_held(void);    /* n streams are filled while they wait for a word of the program, and let go one after the other */
+
+/* dodge.c: who hides long kernels */
+CUfunction player_kernel(void); /* of the first card: it takes so many us as its parameter says */
+void play_old_events(void);        /* records events that it has destroyed */
+void play_many_streams(void);      /* n streams are held back */
+void play_capture_beside(void);    /* captures another stream */
+void play_capture_ends(void); /* captures the stream, and destroys it */
+void play_thread_stream(void);        /* the thread's, with a callback in another */
 
 /* enemy.c: who does harm, and who steers */
 void play_late(void);     /* takes the lease and never gives it back */

@@ -5,6 +5,7 @@
 #include "resolve/real.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
+#include "memory/streams.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "clock.h"
@@ -37,13 +38,15 @@ static struct event *event_at(CUevent e) { return (struct event *)e; }
 static bool is_done(CUevent e) { return event_at(e)->place <= reached[event_at(e)->stream]; }
 static CUresult create(CUevent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof(struct event)), CUDA_SUCCESS; }
 static CUresult destroy(CUevent e) { return free(e), CUDA_SUCCESS; }
-static CUresult query(CUevent e) { return is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+static CUresult trouble; /* that the events of the program's making are in */
+static CUresult query(CUevent e) { return trouble ? trouble : is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 static CUresult context_here(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
 static CUresult set_context(CUcontext c) { return current = c, CUDA_SUCCESS; }
 
 static CUresult record(CUevent e, CUstream s)
 {
     uintptr_t stream = (uintptr_t)s % STREAMS;
+    if (trouble) return trouble;
     *event_at(e) = (struct event){stream, ++recorded[stream], card_ms};
     if (idle) reached[stream] = recorded[stream];
     return CUDA_SUCCESS;
@@ -58,18 +61,24 @@ static CUresult elapsed(float *ms, CUevent from, CUevent to)
 static CUresult wait(CUevent e)
 {
     waited++;
+    if (trouble) return trouble;
     if (!is_done(e)) reached[event_at(e)->stream] = event_at(e)->place;
     return CUDA_SUCCESS;
 }
 
+static unsigned waited_for_all;
 static CUresult wait_for_all(void)
 {
+    waited_for_all++;
     for (int i = 0; i < STREAMS; i++) reached[i] = recorded[i];
     return CUDA_SUCCESS;
 }
 
+static CUresult captures_nothing(CUstream s, int *status) { return (void)s, *status = 0, CUDA_SUCCESS; }
+
 static void be_the_driver(void)
 {
+    fr_real[FR_cuStreamIsCapturing] = captures_nothing;
     fr_real[FR_cuEventCreate] = create, fr_real[FR_cuEventDestroy_v2] = destroy, fr_real[FR_cuEventRecord] = record;
     fr_real[FR_cuEventQuery] = query, fr_real[FR_cuEventSynchronize] = wait, fr_real[FR_cuEventElapsedTime] = elapsed;
     fr_real[FR_cuCtxGetCurrent] = context_here, fr_real[FR_cuCtxSetCurrent] = set_context, fr_real[FR_cuCtxSynchronize] = wait_for_all;
@@ -373,6 +382,98 @@ static void before_a_stream_is_destroyed_its_open_batch_gets_its_event(void)
     EXPECT_EQ(in_flight(st), 0);
 }
 
+static void an_event_that_answers_with_an_error_does_not_say_that_its_batch_is_done(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
+    trouble = CUDA_ERROR_CAPTURED_EVENT;
+    EXPECT(!fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), MS_NS);
+    waited_for_all = 0;
+    fr_stream_states_drain(card); /* the whole context is waited for instead */
+    EXPECT_EQ(waited_for_all, 1);
+    EXPECT_EQ(in_flight(st), 0);
+    trouble = CUDA_SUCCESS;
+}
+
+static void after_an_error_that_ends_the_context_nothing_is_in_flight(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
+    trouble = (CUresult)700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+    EXPECT(fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), 0);
+    trouble = CUDA_SUCCESS;
+}
+
+static void a_launch_beside_which_no_event_can_be_recorded_is_in_flight_all_the_same(void)
+{
+    CUstream s = fresh_stream();
+    trouble = CUDA_ERROR_OUT_OF_MEMORY;
+    struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
+    trouble = CUDA_SUCCESS;
+    EXPECT(!fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), MS_NS);
+    waited_for_all = 0;
+    fr_stream_states_drain(card);
+    EXPECT_EQ(waited_for_all, 1);
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+/* Another thread closes the batch between the launch and the event before it. */
+static void a_launch_whose_batch_another_thread_closed_is_in_flight(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s});
+    fr_stream_state_add(st, MS_NS);
+    fr_timing_before_launch(st, false);
+    fr_timing_close(st);
+    all_of(s);
+    fr_stream_state_poll(st);
+    fr_timing_after_launch(st, kernel(), 1, MS_NS);
+    fr_stream_state_done(st);
+    EXPECT_EQ(in_flight(st), MS_NS);
+    EXPECT(!fr_stream_state_poll(st));
+    all_of(s);
+    EXPECT(fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+static void no_batch_stays_open_in_a_threads_own_stream_or_beside_a_capture(void)
+{
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 100000, false);
+    for (int i = 0; i < 2; i++) {
+        CUstream s = i ? fresh_stream() : CU_STREAM_PER_THREAD;
+        fresh_stream();
+        atomic_store(&fr_capture_count, i);
+        unsigned before = recorded[(uintptr_t)s % STREAMS];
+        struct fr_stream_state *st = NULL;
+        for (int k = 0; k < 3; k++) {
+            st = launch_of(s, g, 100000, 0.1f);
+            EXPECT(!atomic_load(&st->open));
+        }
+        EXPECT_EQ(st->count, 1); /* it grows */
+        EXPECT_EQ(recorded[(uintptr_t)s % STREAMS] - before, 4);
+        atomic_store(&fr_capture_count, 0);
+        fr_stream_states_drain(card);
+        EXPECT_EQ(in_flight(st), 0);
+    }
+}
+
+static void before_a_capture_every_open_batch_gets_its_event(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 100000, false);
+    struct fr_stream_state *st = launch_of(s, g, 100000, 0.1f);
+    EXPECT(atomic_load(&st->open));
+    fr_stream_states_close_all();
+    EXPECT(!atomic_load(&st->open));
+    EXPECT_EQ(in_flight(st), 100000);
+    fr_stream_states_drain(card);
+}
+
 static void a_context_that_ends_takes_its_events_with_it(void)
 {
     CUstream s = fresh_stream();
@@ -384,15 +485,29 @@ static void a_context_that_ends_takes_its_events_with_it(void)
     EXPECT(!fr_stream_states_in_flight(card));
 }
 
-static void more_streams_than_states_share_them(void)
+static void each_of_many_streams_with_work_in_flight_has_a_state_of_its_own(void)
 {
     struct fr_prediction *g = kernel();
+    struct fr_stream_state *state[200];
     fresh_stream();
-    for (uintptr_t i = 1; i < 200; i++) launch_of((CUstream)(i * 16 + 7), g, MS_NS, 1);
+    for (uintptr_t i = 1; i < 200; i++) state[i] = launch_of((CUstream)(i * 16 + 7), g, MS_NS, 1);
+    for (uintptr_t i = 1; i < 200; i++) EXPECT(state[i] == state_of((CUstream)(i * 16 + 7)) && in_flight(state[i]) == MS_NS);
     wait_for_all();
     fr_stream_states_drain(card);
     EXPECT(!fr_stream_states_in_flight(card));
     EXPECT_EQ(atomic_load(&g->pending), 0);
+}
+
+/* Else it would be taken for at work, and its container charged for as long as it waits. */
+static void a_stream_that_was_told_to_wait_keeps_that_while_others_need_states(void)
+{
+    fresh_stream();
+    CUstream s = (CUstream)(uintptr_t)(9999 * 16);
+    tell_to_wait(s);
+    struct fr_stream_state *st = state_of(s);
+    for (uintptr_t i = 1; i < 1000; i++) state_of((CUstream)(i * 16 + 9));
+    EXPECT(state_of(s) == st && st->told);
+    st->told = false;
 }
 
 /* ---- without the lock ---- */
@@ -508,8 +623,15 @@ int main(void)
     RUN(what_is_let_go_teaches_how_long_its_kernels_take);
     RUN(behind_a_stream_that_is_held_back_events_are_few);
     RUN(before_a_stream_is_destroyed_its_open_batch_gets_its_event);
+    RUN(an_event_that_answers_with_an_error_does_not_say_that_its_batch_is_done);
+    RUN(after_an_error_that_ends_the_context_nothing_is_in_flight);
+    RUN(a_launch_beside_which_no_event_can_be_recorded_is_in_flight_all_the_same);
+    RUN(a_launch_whose_batch_another_thread_closed_is_in_flight);
+    RUN(no_batch_stays_open_in_a_threads_own_stream_or_beside_a_capture);
+    RUN(before_a_capture_every_open_batch_gets_its_event);
     RUN(a_context_that_ends_takes_its_events_with_it);
-    RUN(more_streams_than_states_share_them);
+    RUN(each_of_many_streams_with_work_in_flight_has_a_state_of_its_own);
+    RUN(a_stream_that_was_told_to_wait_keeps_that_while_others_need_states);
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
     RUN(while_the_limits_are_written_its_card_is_looked_up);
     RUN(the_states_of_one_context_are_not_those_of_another);

@@ -1,0 +1,160 @@
+/* Parts that try to hide a long kernel from the events by which the library sees what is in flight. */
+#include "player.h"
+
+#include "driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+CUresult cuMemHostAlloc(void **, size_t, unsigned);
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
+CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
+CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
+CUresult cuStreamEndCapture(CUstream, CUgraph *);
+CUresult cuGraphDestroy(CUgraph);
+CUresult cuStreamDestroy_v2(CUstream);
+CUresult cuStreamQuery(CUstream);
+CUresult cuEventCreate(CUevent *, unsigned);
+CUresult cuEventRecord(CUevent, CUstream);
+CUresult cuEventQuery(CUevent);
+CUresult cuEventDestroy_v2(CUevent);
+CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
+
+#define OWN_STREAM ((CUstream)2) /* of the thread */
+#define SHORT_US 1000
+
+static void must(CUresult r, const char *what)
+{
+    if (!r) return;
+    fprintf(stderr, "player: %s answers %d\n", what, (int)r);
+    exit(3);
+}
+
+static CUstream new_stream(void)
+{
+    CUstream s;
+    must(cuStreamCreate(&s, 1), "cuStreamCreate");
+    return s;
+}
+
+/* Of another shape it is another kernel: its length is not known. */
+static void launch(CUstream s, uint64_t us, unsigned blocks)
+{
+    must(cuLaunchKernel(player_kernel(), blocks, 1, 1, 256, 1, 1, 0, s, (void *[]){&us}, NULL), "cuLaunchKernel");
+}
+
+static void await(CUresult (*query)(void *), void *what, void (*meanwhile)(void))
+{
+    while (query(what) == CUDA_ERROR_NOT_READY && clock_now() < part.end) {
+        if (meanwhile) meanwhile();
+        clock_sleep_until(clock_now() + 2 * MS);
+    }
+}
+static CUresult of_stream(void *s) { return cuStreamQuery((CUstream)s); }
+static CUresult of_event(void *e) { return cuEventQuery((CUevent)e); }
+
+/* A short kernel of known length leaves a batch open; the long one, taken for short, goes into that. */
+static void hide_in_open_batch(CUstream s, unsigned blocks)
+{
+    for (int i = 0; i < 2; i++) {
+        launch(s, SHORT_US, 1);
+        launch(s, 20, blocks);
+        must(cuStreamSynchronize(s), "cuStreamSynchronize");
+    }
+    launch(s, SHORT_US, 1);
+    launch(s, part.us, blocks);
+}
+
+static void teach(CUstream s)
+{
+    for (int i = 0; i < 40; i++) launch(s, SHORT_US, 1), must(cuStreamSynchronize(s), "cuStreamSynchronize");
+}
+
+#define OLD 64
+static CUevent old_events[OLD];
+static CUstream idle_stream;
+
+static void record_old_events(void)
+{
+    for (int i = 0; i < OLD; i++) cuEventRecord(old_events[i], idle_stream);
+}
+
+/* Handles of destroyed events come back as the library's. */
+void play_old_events(void)
+{
+    CUstream s = new_stream();
+    idle_stream = new_stream();
+    for (int i = 0; i < OLD; i++) must(cuEventCreate(&old_events[i], 0), "cuEventCreate");
+    for (int i = 0; i < OLD; i++) must(cuEventDestroy_v2(old_events[i]), "cuEventDestroy");
+    while (clock_now() < part.end) {
+        launch(s, part.us, 1024);
+        await(of_stream, s, record_old_events);
+    }
+}
+
+/* n streams are held back by a word that nobody writes; one more is used, and none that is held shares its queue of the card. */
+#define QUEUES 31
+void play_many_streams(void)
+{
+    void *word;
+    CUdeviceptr at;
+    must(cuMemHostAlloc(&word, 4096, 2), "cuMemHostAlloc");
+    must(cuMemHostGetDevicePointer_v2(&at, word, 0), "cuMemHostGetDevicePointer");
+    CUstream s = new_stream();
+    for (unsigned i = 1; i <= part.n; i++) {
+        CUstream held = new_stream();
+        if (i % QUEUES == 0) continue;
+        must(cuStreamWaitValue32_v2(held, at, 1, 1), "cuStreamWaitValue32");
+        launch(held, 10, 1);
+    }
+    while (clock_now() < part.end) {
+        launch(s, part.us, 1024);
+        must(cuStreamSynchronize(s), "cuStreamSynchronize");
+    }
+}
+
+/* Another stream is captured while a batch is open. */
+void play_capture_beside(void)
+{
+    CUstream s = new_stream(), captured = new_stream();
+    teach(s);
+    for (unsigned blocks = 2; clock_now() < part.end; blocks++) {
+        CUgraph graph;
+        hide_in_open_batch(s, blocks);
+        must(cuStreamBeginCapture_v2(captured, 2), "cuStreamBeginCapture");
+        await(of_stream, s, NULL);
+        must(cuStreamEndCapture(captured, &graph), "cuStreamEndCapture");
+        must(cuGraphDestroy(graph), "cuGraphDestroy");
+    }
+}
+
+/* The stream itself is captured and destroyed while its batch is open. */
+void play_capture_ends(void)
+{
+    CUstream s = new_stream();
+    CUevent done;
+    must(cuEventCreate(&done, 0), "cuEventCreate");
+    teach(s);
+    for (unsigned blocks = 2; clock_now() < part.end; blocks++) {
+        s = new_stream();
+        hide_in_open_batch(s, blocks);
+        must(cuEventRecord(done, s), "cuEventRecord");
+        must(cuStreamBeginCapture_v2(s, 2), "cuStreamBeginCapture");
+        must(cuStreamDestroy_v2(s), "cuStreamDestroy");
+        await(of_event, done, NULL);
+    }
+}
+
+static void nothing(void *unused) { (void)unused; }
+
+/* The stream that a thread has for itself, and a call that may make streams wait for the program. */
+void play_thread_stream(void)
+{
+    CUstream other = new_stream();
+    teach(OWN_STREAM);
+    for (unsigned blocks = 2; clock_now() < part.end; blocks++) {
+        hide_in_open_batch(OWN_STREAM, blocks);
+        must(cuLaunchHostFunc(other, nothing, NULL), "cuLaunchHostFunc");
+        await(of_stream, OWN_STREAM, NULL);
+    }
+}

@@ -1,0 +1,39 @@
+"""Kernels that a program tries to hide from the events by which the library sees what is in flight: what is not seen to be
+done counts as running, so the limit holds."""
+
+import sys
+
+from scene import Part, Terms, play, suite
+
+LIMIT = 20  # percent
+OVER = 2  # points
+WINDOW = 100  # s
+LONG = 3_000_000  # us
+
+
+def keeps_its_limit(role: str, n: int = 1, us: int = LONG) -> None:
+    part = Part("evil", role, f"us={us} n={n}")
+    books = play({"evil": Terms(cores=LIMIT, limit=LIMIT)}, [part], WINDOW * 1000, sample=1000)
+    share, not_paid_yet = books.share("evil", 0, WINDOW * 1000), 100 * LONG / (WINDOW * 1e6)
+    assert LIMIT / 2 <= share <= LIMIT + OVER + not_paid_yet, share
+
+
+def test_a_stream_beside_many_that_are_held_back_is_paid_for() -> None:
+    keeps_its_limit("many_streams", n=132)
+    keeps_its_limit("many_streams", n=200)
+
+
+def test_a_capture_elsewhere_hides_no_kernel() -> None:
+    keeps_its_limit("capture_beside")
+
+
+def test_a_capture_that_ends_with_its_stream_hides_no_kernel() -> None:
+    keeps_its_limit("capture_ends")
+
+
+def test_a_callback_hides_no_kernel_of_a_threads_own_stream() -> None:
+    keeps_its_limit("own_stream", us=20_000_000)  # its first one
+
+
+if __name__ == "__main__":
+    sys.exit(suite.run(globals()))
