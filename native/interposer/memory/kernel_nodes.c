@@ -7,6 +7,7 @@
 #include "memory/api_memory.h"
 #include "memory/function.h"
 #include "memory/graph_kernels.h"
+#include "memory/own_events.h"
 
 #include "cuda_abi.h"
 
@@ -33,7 +34,20 @@ static CUresult used(const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
     return has_kernel ? used_in(p->func ? p->func : (CUfunction)p->kern, p->ctx) : fr_function_used(p->func, NULL);
 }
 
-static CUresult any_used(const CUgraphNodeParams *p) { return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used(&p->kernel, true) : CUDA_SUCCESS; }
+/* An event is the program's to name; what a graph records is remembered. */
+static CUresult event_named(const CUgraphNodeParams *p)
+{
+    bool records = p->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    if (!records && p->type != CU_GRAPH_NODE_TYPE_WAIT_EVENT) return CUDA_SUCCESS;
+    if (fr_event_is_own(p->event.event)) return CUDA_ERROR_INVALID_HANDLE;
+    return records ? fr_event_into_graph(p->event.event) : CUDA_SUCCESS;
+}
+
+static CUresult any_used(const CUgraphNodeParams *p)
+{
+    if (!p) return CUDA_SUCCESS;
+    return p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used(&p->kernel, true) : event_named(p);
+}
 
 /* An executable graph may be launched in other contexts too. */
 static CUresult used_by(CUgraphExec e, const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
@@ -87,5 +101,5 @@ NODE(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *p), (node, p
 /* cuGraphExecNodeSetParams: graph.c, which counts child graphs there as well. */
 CUresult fr_node_used(CUgraphExec e, const CUgraphNodeParams *p)
 {
-    return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used_by(e, &p->kernel, true) : CUDA_SUCCESS;
+    return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used_by(e, &p->kernel, true) : any_used(p);
 }

@@ -6,6 +6,7 @@
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/late_free.h"
+#include "memory/own_events.h"
 #include "memory/pool.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
@@ -55,6 +56,7 @@ HOOK CUresult cuStreamQuery_ptsz(CUstream s) { return query(REAL(cuStreamQuery_p
 static CUresult event(CUresult (*real)(CUevent), CUevent e, enum fr_how_long how_long)
 {
     struct fr_shrinking shrinking;
+    if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;
     if (nothing_to_come()) return real(e);
     fr_pools_shrinking(&shrinking, how_long);
     CUresult r = real(e);

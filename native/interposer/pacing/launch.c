@@ -5,6 +5,7 @@
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/function.h"
+#include "memory/own_events.h"
 #include "memory/place.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
@@ -74,6 +75,7 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
     }                                                                                                                                  \
     static __attribute__((noinline)) CUresult name##_with_care(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) \
     {                                                                                                                                  \
+        if (c && unlikely(fr_attributes_name_own(c))) return CUDA_ERROR_INVALID_HANDLE;                                                \
         CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
         if (unlikely(used)) return used;                                                                                               \
         return !c || fr_unpaced() ? REAL(name)(c, f, parameters, extra) : name##_paced(c, f, parameters, extra);                       \
@@ -81,7 +83,7 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
     HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
     {                                                                                                                                  \
         __typeof__(&name) real = (__typeof__(&name))fr_known_function(FR_##name);                                                      \
-        if (unlikely(!real || !c || !fr_function_ready(f, c->hStream))) return name##_with_care(c, f, parameters, extra);              \
+        if (unlikely(!real || !c || c->numAttrs || !fr_function_ready(f, c->hStream))) return name##_with_care(c, f, parameters, extra); \
         return likely(fr_unpaced()) ? real(c, f, parameters, extra) : name##_paced(c, f, parameters, extra);                           \
     }
 EXTENDED(cuLaunchKernelEx, false)

@@ -9,6 +9,7 @@
 #include "ledger/process.h"
 #include "ledger/shared.h"
 #include "memory/api_memory.h"
+#include "memory/own_events.h"
 #include "memory/streams.h"
 #include "pacing/paced_card.h"
 
@@ -124,6 +125,7 @@ static void start_over(uint32_t era)
 {
     for (uint32_t i = 0; i < atomic_load(&states_made); i++) states[i] = (struct fr_stream_state){0};
     atomic_store(&states_made, 0);
+    fr_own_events_forget();
     atomic_store(&states_era, era);
 }
 

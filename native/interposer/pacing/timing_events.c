@@ -14,6 +14,7 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/own_events.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/paced_card.h"
@@ -188,15 +189,22 @@ void fr_timing_collect(struct fr_stream_state *st)
 
 /* ---- recording ---- */
 
-static bool event(CUevent *e) { return *e || !REAL(cuEventCreate)(e, 1 /* waiting for it does not spin */); }
+static bool event(CUevent *e) { return *e || fr_own_event_make(e); }
+
+static void destroy(CUevent e)
+{
+    if (!e) return;
+    fr_own_event_gone(e);
+    REAL(cuEventDestroy_v2)(e);
+}
 
 /* Events belong to a context; a state that goes on to another context makes new ones. */
 static void own_events(struct fr_stream_state *st)
 {
     if (st->events_of == st->context) return;
     for (uint32_t i = 0; i < BATCHES; i++) {
-        if (st->batches[i].from) REAL(cuEventDestroy_v2)(st->batches[i].from);
-        if (st->batches[i].to) REAL(cuEventDestroy_v2)(st->batches[i].to);
+        destroy(st->batches[i].from);
+        destroy(st->batches[i].to);
         st->batches[i] = (struct batch){0};
     }
     st->events_of = st->context;
@@ -398,7 +406,11 @@ void fr_timing_forget(struct fr_stream_state *st)
         st->first = (st->first + 1) % BATCHES;
         st->count--;
     }
-    for (uint32_t k = 0; k < BATCHES; k++) st->batches[k] = (struct batch){0};
+    for (uint32_t k = 0; k < BATCHES; k++) {
+        fr_own_event_gone(st->batches[k].from);
+        fr_own_event_gone(st->batches[k].to);
+        st->batches[k] = (struct batch){0};
+    }
     st->open = false;
     st->events_of = NULL;
 }
@@ -407,6 +419,7 @@ void fr_timing_forget_last(CUcontext context)
 {
     for (struct fr_paced_card *card = fr_paced_cards; card < fr_paced_cards + FR_MAX_CARDS; card++) {
         if (card->last_event_of != context) continue;
+        fr_own_event_gone(card->last_event);
         card->last_event = NULL;
         card->last_event_of = NULL;
         atomic_store(&card->last_event_busy, 0);

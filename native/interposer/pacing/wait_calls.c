@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
+#include "memory/own_events.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
@@ -54,6 +55,7 @@ static void cut_here(CUstream s, bool own, bool by_host)
 /* An event of a capture draws the stream that waits for it into that. */
 static CUresult wait_event(CUresult (*real)(CUstream, CUevent, unsigned), CUstream s, bool own, CUevent e, unsigned flags)
 {
+    if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;
     if (!fr_unpaced()) cut_here(s, own, false);
     if (likely(!atomic_load(&fr_capture_count))) return real(s, e, flags);
     fr_capture_changes_enter(own ? fr_per_thread(s) : s);

@@ -18,6 +18,10 @@ def keeps_its_limit(role: str, n: int = 1, us: int = LONG) -> None:
     assert LIMIT / 2 <= share <= LIMIT + OVER + not_paid_yet, share
 
 
+def test_events_that_a_program_destroyed_say_nothing_when_it_records_them() -> None:
+    keeps_its_limit("old_events")
+
+
 def test_a_stream_beside_many_that_are_held_back_is_paid_for() -> None:
     keeps_its_limit("many_streams", n=132)
     keeps_its_limit("many_streams", n=200)
