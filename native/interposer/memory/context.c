@@ -35,6 +35,13 @@
 #include <stdint.h>
 
 void (*_Atomic fr_before_context_ends)(CUcontext context);
+void (*_Atomic fr_after_context_ends)(void);
+
+static void end_is_over(void)
+{
+    void (*after)(void) = atomic_load(&fr_after_context_ends);
+    if (after) after();
+}
 
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
  * one takes another key, which is never used twice, since its thread may be held up while others make and destroy hundreds. */
@@ -119,6 +126,7 @@ void fr_context_restore(CUcontext from, CUcontext to)
 {
     move(from, to, RENAMED, false);
     fr_captures_rename(from, to);
+    end_is_over();
 }
 
 void fr_context_merge(CUcontext green, CUcontext primary) { move(green, primary, MERGES, false); }
@@ -145,6 +153,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
     struct fr_op op;
     int object;
     uint64_t bytes = 0;
+    end_is_over();
     fr_captures_end_with(doomed);
     while (take(doomed, &r)) {
         if (r.class == FR_TILED) fr_tiles_forget(r.key);

@@ -21,6 +21,7 @@ struct fr_context_call {
 /* Called before a context is destroyed; NULL: nobody wants to know. Pacing, which stands above these files, has events in streams
  * that die with their context. */
 extern void (*_Atomic fr_before_context_ends)(CUcontext context);
+extern void (*_Atomic fr_after_context_ends)(void); /* ... and by the same thread afterwards, also if it lives on */
 #define FR_GREEN (1ull << 32)       /* in a of the record of a green context, beside its device */
 #define FR_GREEN_ENDED (1ull << 33) /* its primary context has gone before it */
 

@@ -79,6 +79,7 @@ static void look_again(uint32_t sequence)
         if (is_paced(&q)) cards |= 1ull << i;
     }
     atomic_store(&fr_before_context_ends, fr_stream_states_forget);
+    atomic_store(&fr_after_context_ends, fr_stream_states_forgotten);
     atomic_store(&fr_before_stream_ends, fr_stream_states_close);
     atomic_store(&fr_collect_states, fr_stream_states_collect);
     atomic_store(&fr_before_capture, fr_stream_states_close_all);

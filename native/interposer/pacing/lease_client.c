@@ -49,6 +49,8 @@
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
 #define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
+#define NAP_NS 5000ull
+#define LONG_NAP_NS 1000000ull
 #define OUTSIDE_NS 1000000ull /* measured beyond the time held: less is not worth a word */
 #define MUCH_OUTSIDE_NS 10000000ull /* said at once: the process may end */
 #define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
@@ -192,17 +194,21 @@ static enum found connect_to_arbiter(struct client *me)
     return CANNOT_REACH;
 }
 
-/* Launches between the gate, which is closed, and the driver's answer. */
+/* Launches, and ends of contexts, between the gate, which is closed, and the driver's answer. */
 static void wait_for_those_inside(struct fr_paced_card *p)
 {
-    for (; atomic_load(&p->inside); clock_sleep_until(clock_now() + 5000)) fr_lease_client_is_alive(p);
+    uint64_t from = clock_now(), nap;
+    for (; atomic_load(&p->inside); clock_sleep_until(clock_now() + sooner(nap, LONG_NAP_NS))) {
+        nap = NAP_NS + (clock_now() - from) / 16;
+        fr_lease_client_is_alive(p);
+    }
 }
 
 /* What is in flight runs out. Streams that the program holds back stay as they are. */
 static void end_turn(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
-    do fr_stream_states_drain(p);
+    do fr_stream_states_drain(p), wait_for_those_inside(p);
     while (fr_stuck_end(p) && (wait_for_those_inside(p), fr_stuck_again(p)));
     note_held(me);
     note_waits(me);

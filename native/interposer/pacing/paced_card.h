@@ -23,7 +23,7 @@ enum fr_gate_state {
 
 struct fr_paced_card {
     _Atomic uint32_t gate;   /* a futex */
-    _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
+    _Atomic uint32_t inside; /* launches between the gate and the driver's answer; threads that end a context with work in flight */
     _Atomic uint32_t waiting;
     _Atomic uint32_t awake;   /* a thread looks at the clock until the turn begins */
     _Atomic uint32_t at_gate; /* threads between the closed gate and their launch */

@@ -54,7 +54,7 @@ struct fr_stream_state {
     _Atomic uint32_t blocked, let_go, let; /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
     _Atomic bool waited_for;               /* by the lease client, which does not use the stream meanwhile */
-    bool told;                             /* to wait, since the last batch */
+    _Atomic bool told;                     /* to wait, since the last batch */
     uint32_t first;
     _Atomic uint32_t count;                /* batches[first ...]: in flight; the last may be open */
     _Atomic bool open;

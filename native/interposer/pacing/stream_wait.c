@@ -100,13 +100,30 @@ static void lock_unwaited(struct fr_stream_state *st)
     }
 }
 
-/* Its events die with it. Work in flight is waited for by the driver. */
+static __thread uint64_t ending; /* cards where a context of this thread ends with work in flight */
+
+/* The driver may wait for that work: until it has answered no turn ends there. */
+static void hold_turn(struct fr_paced_card *card)
+{
+    uint64_t bit = 1ull << (card - fr_paced_cards);
+    if (ending & bit) return;
+    ending |= bit;
+    atomic_fetch_add(&card->inside, 1);
+}
+
+void fr_stream_states_forgotten(void)
+{
+    for (; ending; ending &= ending - 1) atomic_fetch_sub(&fr_paced_cards[__builtin_ctzll(ending)].inside, 1);
+}
+
+/* Its events die with it. */
 void fr_stream_states_forget(CUcontext context)
 {
     fr_timing_forget_last(context);
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
         if (st->context != context) continue;
         lock_unwaited(st);
+        if (st->count) hold_turn(st->card);
         fr_timing_forget(st);
         st->used = 0;
         fr_stream_state_unlock(st);

@@ -15,6 +15,7 @@ void fr_stream_state_wait(struct fr_stream_state *st);   /* until some of what i
 void fr_stream_states_drain(struct fr_paced_card *card); /* until all is, but for streams that are blocked; by the lease client */
 void fr_stream_states_close(CUstream stream);            /* it is about to be destroyed: no other thread may use it from now on */
 void fr_stream_states_close_all(void);                   /* a capture is about to begin, and is counted */
-void fr_stream_states_forget(CUcontext context);         /* it is about to be destroyed */
+void fr_stream_states_forget(CUcontext context);         /* it is about to be destroyed; then, when that is over, ... */
+void fr_stream_states_forgotten(void);
 
 #endif

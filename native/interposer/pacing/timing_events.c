@@ -142,7 +142,7 @@ static bool is_over(CUresult r)
     switch ((int)r) {
     case CUDA_SUCCESS:
     case 3: case 4:                                         /* the driver is not there, or no more */
-    case 201: case 709:                                     /* the context has ended */
+    case 709:                                               /* the context has ended */
     case 214: case 220: case 226:                           /* the card failed */
     case 700: case 702: case 710:                           /* a kernel failed */
     case 714: case 715: case 716: case 717: case 718: case 719: return true;

@@ -1,5 +1,5 @@
-"""Kernels that a program tries to hide from the events by which the library sees what is in flight: what is not seen to be
-done counts as running, so the limit holds."""
+"""Kernels that a program tries to hide from the events by which the library sees what is in flight: what is not seen to
+be done counts as running, so the limit holds."""
 
 import sys
 

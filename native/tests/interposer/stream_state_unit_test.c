@@ -483,6 +483,19 @@ static void a_context_that_ends_takes_its_events_with_it(void)
     EXPECT_EQ(atomic_load(&g->pending), 0);
     EXPECT_EQ(in_flight(st), 0);
     EXPECT(!fr_stream_states_in_flight(card));
+    EXPECT_EQ(atomic_load(&card->inside), 1); /* the driver may wait for it, so no turn ends */
+    fr_stream_states_forgotten();
+    EXPECT_EQ(atomic_load(&card->inside), 0);
+}
+
+static void a_context_with_nothing_in_flight_ends_without_holding_a_turn(void)
+{
+    launch_of(fresh_stream(), kernel(), MS_NS, 1);
+    wait_for_all();
+    fr_stream_states_drain(card);
+    fr_stream_states_forget(CONTEXT_A);
+    EXPECT_EQ(atomic_load(&card->inside), 0);
+    fr_stream_states_forgotten();
 }
 
 static void each_of_many_streams_with_work_in_flight_has_a_state_of_its_own(void)
@@ -630,6 +643,7 @@ int main(void)
     RUN(no_batch_stays_open_in_a_threads_own_stream_or_beside_a_capture);
     RUN(before_a_capture_every_open_batch_gets_its_event);
     RUN(a_context_that_ends_takes_its_events_with_it);
+    RUN(a_context_with_nothing_in_flight_ends_without_holding_a_turn);
     RUN(each_of_many_streams_with_work_in_flight_has_a_state_of_its_own);
     RUN(a_stream_that_was_told_to_wait_keeps_that_while_others_need_states);
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
