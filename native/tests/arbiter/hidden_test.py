@@ -7,7 +7,7 @@ from scene import Part, Terms, play, suite
 
 LIMIT = 20  # percent
 OVER = 2  # points
-WINDOW = 100  # s
+WINDOW = 60  # s
 LONG = 3_000_000  # us
 
 
@@ -24,7 +24,6 @@ def test_events_that_a_program_destroyed_say_nothing_when_it_records_them() -> N
 
 def test_a_stream_beside_many_that_are_held_back_is_paid_for() -> None:
     keeps_its_limit("many_streams", n=132)
-    keeps_its_limit("many_streams", n=200)
 
 
 def test_a_capture_elsewhere_hides_no_kernel() -> None:
@@ -36,7 +35,7 @@ def test_a_capture_that_ends_with_its_stream_hides_no_kernel() -> None:
 
 
 def test_a_callback_hides_no_kernel_of_a_threads_own_stream() -> None:
-    keeps_its_limit("own_stream", us=20_000_000)  # its first one
+    keeps_its_limit("own_stream", us=12_500_000)  # the first one takes all that is due
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
 #define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
 
 static CUfunction spin;
-static CUstream stream, other;
+#define STREAMS 8 /* each with events of the library's */
+static CUstream streams[STREAMS], stream, other;
 static CUevent old_events[EVENTS];
 
 static void get_ready(void)
@@ -24,7 +25,9 @@ static void get_ready(void)
     alarm(50);
     if (!context_on(0)) _exit(1);
     EXPECT_EQ(cuModuleLoadData(&module, spin_ptx) + cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamCreate(&stream, 1) + cuStreamCreate(&other, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&other, 1), CUDA_SUCCESS);
+    for (int i = 0; i < STREAMS; i++) EXPECT_EQ(cuStreamCreate(&streams[i], 1), CUDA_SUCCESS);
+    stream = streams[0];
     for (int i = 0; i < EVENTS; i++) EXPECT_EQ(cuEventCreate(&old_events[i], 0), CUDA_SUCCESS);
 }
 
@@ -35,8 +38,8 @@ static void destroy_all(void)
 
 static void launch(void)
 {
-    for (int i = 0; i < 4; i++) EXPECT_EQ(spin_in(spin, 100, stream), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    for (int i = 0; i < STREAMS; i++) EXPECT_EQ(spin_in(spin, 100, streams[i]), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
 static void an_old_handle_is_answered_as_one_that_does_not_exist(void)
@@ -65,7 +68,7 @@ static void an_old_handle_is_answered_as_one_that_does_not_exist(void)
         EXPECT(cuGraphAddEventWaitNode(&node, graph, NULL, 0, e) != CUDA_SUCCESS);
         refused += cuGraphAddNode(&node, graph, NULL, 0, &parameters) == CUDA_ERROR_INVALID_HANDLE;
     }
-    EXPECT(refused >= 2); /* simgpu takes every handle there, the library all but its own */
+    EXPECT(refused >= 1); /* simgpu takes every handle there, the library all but its own */
 }
 
 /* Events of the program work as ever, also those that get the handle of one that it destroyed. */
