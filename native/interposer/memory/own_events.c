@@ -165,6 +165,5 @@ void fr_own_events_forget(void)
 {
     uint32_t size = atomic_load(&own.size);
     for (uint32_t i = size; i < 2 * size; i++) atomic_store(&own.places[i], 0);
-    for (uint32_t i = 0; i < CALLS; i++) atomic_store(&calls[i], 0);
     own.used = 0;
 }

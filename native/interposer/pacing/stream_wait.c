@@ -62,11 +62,11 @@ void fr_stream_states_drain(struct fr_paced_card *card)
 }
 
 /* Where the lease client waits with the lock, that may be for as long as the program does not go on: then it sees to the batch. */
-static void close_batch(struct fr_stream_state *st)
+static void close_batch(struct fr_stream_state *st, uint32_t tries)
 {
     CUcontext before = NULL;
     bool locked = fr_stream_state_try_lock(st);
-    for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) clock_sleep_until(clock_now() + SOON_NS);
+    for (; !locked && !atomic_load(&st->waited_for) && tries--; locked = fr_stream_state_try_lock(st)) clock_sleep_until(clock_now() + SOON_NS);
     if (!locked) return;
     REAL(cuCtxGetCurrent)(&before);
     bool other = before != st->context;
@@ -81,14 +81,16 @@ static void close_batch(struct fr_stream_state *st)
 void fr_stream_states_close(CUstream stream)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
-        if (atomic_load(&st->handle) == stream) close_batch(st), st->told = false;
+        if (atomic_load(&st->handle) == stream) close_batch(st, UINT32_MAX), st->told = false;
 }
 
-/* Before a capture, beside which nobody but the thread that launches closes a batch. A launch on its way closes its own: it sees the capture. */
+/* Before a capture, beside which nobody but the thread that launches closes a batch. A launch on its way closes its own: it sees the capture. Who
+ * keeps the lock for long may wait in the driver for this thread; a batch that stays open counts as running. */
+#define TRIES 50
 void fr_stream_states_close_all(void)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
-        if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD) close_batch(st);
+        if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD) close_batch(st, TRIES);
 }
 
 /* The lease client may wait for one of its events, without the lock. */
