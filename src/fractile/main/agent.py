@@ -402,7 +402,14 @@ async def run(
                     GarbageCollector(kubelet, pods, journal, in_use=departed.tokens).run(),
                     departed.run(),
                     Restorer(
-                        kubelet, pods, journal, stock, events, isolation=isolation, restored=enforcer.granted
+                        kubelet,
+                        pods,
+                        journal,
+                        stock,
+                        events,
+                        isolation=isolation,
+                        restored=enforcer.granted,
+                        busy=allocator.busy,
                     ).run(),
                     LedgerLost(journal, pods, events).run(),
                     enforcer.run(),

@@ -2,14 +2,14 @@
 
 import tempfile
 import time
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
 
 from fractile.agent.kubelet import rpc
 from fractile.agent.kubelet.api import podresources_pb2 as pr
-from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletStateMissing, _listed  # pyright: ignore[reportPrivateUsage]
+from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState, KubeletStateMissing, _listed  # pyright: ignore[reportPrivateUsage]
 from fractile.model.units import ContainerName, PodUID
 from fractile.wire.foreign import kubelet_checkpoint
 from fractile.wire.foreign.kubelet_checkpoint import Recorded
@@ -69,6 +69,26 @@ async def test_a_list_that_is_none_closes_the_books() -> None:
         finally:
             await kubelet.close()
             await server.stop(0)
+
+
+def test_a_read_of_the_record_is_gone_through_once_however_many_containers_are_looked_up() -> None:
+    class Counting(tuple[Recorded, ...]):
+        times = 0
+
+        def __reversed__(self) -> Iterator[Recorded]:
+            self.times += 1
+            return iter(self[::-1])
+
+        def __iter__(self) -> Iterator[Recorded]:
+            self.times += 1
+            return super().__iter__()
+
+    held = [Recorded(PodUID("p"), ContainerName(f"c{n}"), "r", frozenset({str(n)})) for n in range(100)]
+    recorded = Counting(held)
+    books = KubeletState((), recorded)
+    assert [books.entry(PodUID("p"), e.container, "r") for e in held] == held
+    assert books.entry(PodUID("p"), "other", "r") is None
+    assert recorded.times == 1
 
 
 def _seconds(count: int) -> float:

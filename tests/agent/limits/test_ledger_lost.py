@@ -1,6 +1,6 @@
 """The region of a running container that is gone from the node is noticed, and said once."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Node:
         self.s = s
         self.events = events
         self.runs = True
-        self.loop = LedgerLost(s.journal, s.pods, events, viewer=self._viewer)
+        self.loop = LedgerLost(s.journal, s.pods, events, viewers=self._viewers)
 
     async def started(self) -> Path:
         """The region of a container that was started."""
@@ -39,8 +39,8 @@ class Node:
         found = self.s.world.server.all("/api/v1/events")
         return [e["message"] for e in found if e["reason"] == REASON for _ in range(e.get("count", 1))]
 
-    def _viewer(self, uid: PodUID, token: str) -> Process | None:
-        return Process(1, 1, "job", 1, 1, (), token, False) if self.runs else None
+    def _viewers(self, pods: Mapping[str, PodUID]) -> Mapping[str, Process]:
+        return {token: Process(1, 1, "job", 1, 1, (), token, False) for token in pods if self.runs}
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from fractile.agent.limits.restore import REASON, Restorer, sentence
 from fractile.agent.node.procfs import Process, ProcFs
 from fractile.kube import paths
 from fractile.kube.events import EventRecorder
+from fractile.model.request import Role
 from fractile.model.units import Percent, PodUID
 from fractile.region import directory, shared
 from fractile.region.page import FLAG_LOST, FLAG_OFF, CardLimits, ContainerLimits
@@ -45,6 +46,7 @@ class Node:
         self.runs = True
         self.restored = 0
         self.looks = 0
+        self.busy = False
         kubelet = Kubelet(s.socket, s.world.root / "checkpoint")
         self.restorer = Restorer(
             kubelet,
@@ -54,7 +56,8 @@ class Node:
             events,
             isolation=Isolation(s.client, node=NODE),
             restored=self._count,
-            viewer=self._viewer,
+            viewers=self._viewers,
+            busy=lambda: self.busy,
             clock=s.clock,
         )
 
@@ -73,9 +76,9 @@ class Node:
     def _count(self) -> None:
         self.restored += 1
 
-    def _viewer(self, uid: PodUID, token: str) -> Process | None:
+    def _viewers(self, pods: Mapping[str, PodUID]) -> Mapping[str, Process]:
         self.looks += 1
-        return Process(1, 1, "job", 1, 1, (), token, self.deleted) if self.runs else None
+        return {token: Process(1, 1, "job", 1, 1, (), token, self.deleted) for token in pods if self.runs}
 
 
 @asynccontextmanager
@@ -241,6 +244,33 @@ async def test_a_container_that_waits_for_long_is_looked_at_less_and_less() -> N
             await n.restorer.round()
             n.s.clock.now += 2
         assert 10 < n.looks < 20, "in ten minutes"
+
+
+async def test_one_look_at_the_node_is_enough_for_all_containers_that_have_not_started() -> None:
+    async with node() as n:
+        names = [f"i{k}" for k in range(60)]
+        asks = [Asks(name, 1, role=Role.INIT) for name in names]
+        pod = n.s.bind(*asks, on={name: [A] for name in names})
+        for name in names:
+            n.s.holds(pod, name, ids(A, 1))
+        n.runs = False
+        await n.restorer.round()
+        assert n.looks == 1
+
+
+async def test_nobody_is_looked_for_while_kubelet_admits_pods_but_in_the_end_all_the_same() -> None:
+    async with node() as n:
+        _, token = await n.started()
+        shutil.rmtree(n.s.journal.path(token))
+        n.busy = True
+        for _ in range(14):
+            n.s.clock.now += 2
+            await n.restorer.round()
+        assert (n.looks, n.restored) == (0, 0)
+        for _ in range(2):
+            n.s.clock.now += 2
+            await n.restorer.round()
+        assert n.restored == 1
 
 
 async def test_no_part_of_a_card_is_granted_twice_when_the_directory_is_lost() -> None:

@@ -1,10 +1,12 @@
 """Containers are found in the trees that kubelet and the runtimes make, of v1 and v2."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fractile.agent.node import cgroup_tree
 from fractile.agent.node.cgroup_tree import CgroupTree
 from fractile.agent.node.procfs import ProcFs
 
@@ -140,3 +142,23 @@ def test_a_link_is_not_followed(machine: Machine, tmp_path: Path) -> None:
 
 def test_a_machine_without_cgroups_finds_nothing(machine: Machine) -> None:
     assert machine.tree().find(UID, token="one") is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_sees_which_directory_is_found_for_all_of_them_by_one_walk(
+    machine: Machine, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for uid, container, pid, token in ((UID, A, 10, "one"), (UID, B, 20, "two"), (OTHER, A, 30, "three")):
+        machine.cgroup(form.format(uid=uid, under=uid.replace("-", "_"), id=container), pid)
+        machine.process(pid, token)
+    walks, plain = list[Path](), cgroup_tree._walk  # pyright: ignore[reportPrivateUsage]
+
+    def walk(hierarchy: Path) -> Iterator[Path]:
+        walks.append(hierarchy)
+        return plain(hierarchy)
+
+    monkeypatch.setattr(cgroup_tree, "_walk", walk)
+    waiting = {f"waits-{n}": UID for n in range(50)}
+    found = machine.tree().viewers({"one": UID, "two": UID, "three": UID, "four": OTHER} | waiting)
+    assert {token: process.pid for token, process in found.items()} == {"one": 10, "two": 20}
+    assert len(walks) == 1

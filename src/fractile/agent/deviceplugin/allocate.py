@@ -27,6 +27,8 @@ from fractile.region import directory
 from fractile.wire.fractile.device_ids import count_by_card, device_id, split
 from fractile.wire.fractile.resource_class import DEVICE_SLOT
 
+_PAUSE = 1.0  # seconds: less between two Allocates is the same admission
+
 log = logging.getLogger(__name__)
 
 
@@ -49,6 +51,12 @@ class Allocator:
         self._isolation = isolation
         self._virtual_manager = virtual_manager
         self._clock = clock
+        self._waiting = 0
+        self._answered = float("-inf")
+
+    def busy(self) -> bool:
+        """Whether kubelet admits pods: it waits for an answer, or has just got one. It admits no other pod then."""
+        return self._waiting > 0 or self._clock() - self._answered < _PAUSE
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
         """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
@@ -59,6 +67,16 @@ class Allocator:
         held = held_by_card(resource, ids, catalog)
         if resource == DEVICE_SLOT:
             return answer_for_others(held, catalog)
+        self._waiting += 1
+        try:
+            return await self._answer(resource, ids, held, catalog, started)
+        finally:
+            self._waiting -= 1
+            self._answered = self._clock()
+
+    async def _answer(
+        self, resource: str, ids: list[str], held: Mapping[CardUUID, int], catalog: Catalog, started: float
+    ) -> dp.ContainerAllocateResponse:
         wanted = frozenset(ids)
         facts = await self._steer.facts(resource, wanted)
         token = self._journal.new_token()

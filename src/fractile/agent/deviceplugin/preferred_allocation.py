@@ -22,7 +22,7 @@ from fractile.dialects import table
 from fractile.dialects.dialect import Facts
 from fractile.errors import ApiError, FractileError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
-from fractile.model.request import peak_amount
+from fractile.model.request import ContainerRequest, PodRequest, peak_amount
 from fractile.model.units import CardUUID, PodUID
 from fractile.wire.fractile.device_ids import split
 
@@ -41,8 +41,21 @@ class _Steered(msgspec.Struct):
     uid: PodUID
     until: float  # by our clock; from then on it counts only while the pod is there
     ids: _Mask
-    facts: Facts
-    given: bool = False  # to the container that it was steered for
+    request: PodRequest
+    container: ContainerRequest  # that it was steered for, or, once given, that got some of it last
+    given: bool = False
+
+    @property
+    def facts(self) -> Facts:
+        return _facts(self.request, self.container)
+
+    def successor(self, resource: str, amount: int) -> ContainerRequest | None:
+        """The next container in kubelet's order that asks for the resource, if it asks for so much. Kubelet admits the
+        containers of a pod one after the other, and gives each what ordinary init containers had before anything else:
+        so this one gets a part of these ids now."""
+        after = self.request.containers[self.request.containers.index(self.container) + 1 :]
+        found = next((c for c in after if c.amount_of(resource)), None)
+        return found if found is not None and found.amount_of(resource) == amount else None
 
 
 class PreferredAllocation:
@@ -91,17 +104,22 @@ class PreferredAllocation:
         """What is known of the container that gets these ids.
 
         A container that took over an init container's ids was never steered, but these ids were, for its pod
-        (evidence/kubelet.md#init-containers): then it is looked up, and where that fails the pod's sum is known at
-        least.
+        (evidence/kubelet.md#init-containers). Kubelet's order says which one it is; it is looked up only where that
+        cannot be, since a pod may have hundreds of them, and where that fails the pod's sum is known at least.
         """
         mask = _mask(ids)
         known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
         if known is not None and not known.given and known.ids == mask:
             known.given = True
             return known.facts
+        if known is not None and self._clock() < known.until:
+            successor = known.successor(resource, len(ids))
+            if successor is not None:
+                known.container = successor
+                return known.facts
         asking = await self._identify(resource)
         if isinstance(asking, AdmittedContainer):
-            return _facts(asking)
+            return _facts(asking.request, asking.container)
         return Facts(known.facts.pod_amount if known else len(ids))
 
     async def _identify(self, resource: str) -> AdmittedContainer | Unknown:
@@ -127,7 +145,8 @@ class PreferredAllocation:
         there = (s for s in before if _disjoint(s.ids, ids) and (now < s.until or self._pods.by_uid(s.uid)))
         kept = deque(there, maxlen=_REMEMBERED)
         if isinstance(asking, AdmittedContainer):
-            kept.append(_Steered(PodUID(asking.pod.metadata.uid), now + _UNSEEN, ids, _facts(asking)))
+            uid, until = PodUID(asking.pod.metadata.uid), now + _UNSEEN
+            kept.append(_Steered(uid, until, ids, asking.request, asking.container))
         self._steered[resource] = kept
 
 
@@ -156,8 +175,8 @@ def _disjoint(a: _Mask, b: _Mask) -> bool:
     return all(not bits & b.get(card, 0) for card, bits in a.items())
 
 
-def _facts(asking: AdmittedContainer) -> Facts:
-    return Facts(peak_amount(asking.request.containers, asking.container.resource), asking.container.amounts)
+def _facts(request: PodRequest, container: ContainerRequest) -> Facts:
+    return Facts(peak_amount(request.containers, container.resource), container.amounts)
 
 
 def _wanted(resource: str, asking: AdmittedContainer | Unknown) -> tuple[Mapping[CardUUID, int], str]:

@@ -9,6 +9,7 @@ Failure rule: without pod-resources nothing can be said (BooksClosed); without t
 import asyncio
 import logging
 from collections.abc import Container, Iterable, Sequence, Set
+from functools import cached_property
 from pathlib import Path
 
 import grpc
@@ -47,7 +48,7 @@ class ListedPod(msgspec.Struct, frozen=True):
     held: Held
 
 
-class KubeletState(msgspec.Struct, frozen=True):
+class KubeletState(msgspec.Struct, frozen=True, dict=True):
     """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read. ``listed`` is
     empty where the checkpoint alone was asked."""
 
@@ -56,10 +57,12 @@ class KubeletState(msgspec.Struct, frozen=True):
 
     def entry(self, uid: PodUID, container: str, resource: str) -> Recorded | None:
         """What the checkpoint says of that container."""
-        return next(
-            (e for e in self.recorded or () if e.uid == uid and e.container == container and e.resource == resource),
-            None,
-        )
+        return self._entries.get((uid, container, resource))
+
+    @cached_property
+    def _entries(self) -> dict[tuple[PodUID, str, str], Recorded]:
+        """Made once for a read: each container of each pod that may be the one that is admitted is looked up."""
+        return {(e.uid, e.container, e.resource): e for e in reversed(self.recorded or ())}
 
     def recorded_holders(self, resource: str, ids: Set[str]) -> list[Recorded]:
         """The checkpoint's containers that hold exactly these ids."""

@@ -9,12 +9,13 @@ those of a clock that never jumps; the age of files is asked of nobody.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Mapping
 
 from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState, KubeletStateMissing, mounted
 from fractile.agent.limits.journal import Grant, Journal
 from fractile.agent.node.pods import NodePods
 from fractile.kube.pacing import Clock, Sleep
+from fractile.model.units import PodUID
 from fractile.region.page import ContainerLimits
 from fractile.wire.fractile.device_ids import to_ranges
 
@@ -61,10 +62,11 @@ class GarbageCollector:
             log.info("sweep skipped reason=%s", e)
             return
         grants, unrecorded = await asyncio.to_thread(self._directories)
+        active = self._pods.active()
+        owned = await asyncio.to_thread(self._owned, grants, books, active)
         now = self._clock()
         in_use = self._in_use()
-        unowned = {g.token for g in grants if g.token not in in_use and not self._owned(g, books)}
-        active = self._pods.active()
+        unowned = {g.token for g in grants if g.token not in in_use and g.token not in owned}
         unowned.update(t for t, limits in unrecorded.items() if t not in in_use and limits.pod_uid not in active)
         self._suspects = {token: self._suspects.get(token, now) for token in unowned}
         for token, since in self._suspects.items():
@@ -77,15 +79,14 @@ class GarbageCollector:
         recorded = {grant.token for grant in grants}
         return grants, {t: limits for t, limits in self._journal.granted().items() if t not in recorded}
 
-    def _owned(self, grant: Grant, books: KubeletState) -> bool:
+    def _owned(self, grants: Collection[Grant], books: KubeletState, active: Container[PodUID]) -> set[str]:
+        """The tokens of the directories that somebody holds: one look at the books, however many there are."""
         if books.recorded is None:
-            return grant.ranges in _listed_ranges(books, grant.resource)
-        active = self._pods.active()
-        return any(
-            e.uid in active and (path := mounted(e)) is not None and self._journal.token(path) == grant.token
-            for e in books.recorded
-            if e.resource == grant.resource
-        )
+            listed = _listed_ranges(books)
+            return {grant.token for grant in grants if grant.ranges in listed.get(grant.resource, ())}
+        paths = ((e.resource, path) for e in books.recorded if e.uid in active and (path := mounted(e)) is not None)
+        held = {(resource, self._journal.token(path)) for resource, path in paths}
+        return {grant.token for grant in grants if (grant.resource, grant.token) in held}
 
     async def _remove(self, token: str) -> None:
         try:
@@ -96,5 +97,9 @@ class GarbageCollector:
         log.info("token directory removed token=%s", token)
 
 
-def _listed_ranges(books: KubeletState, resource: str) -> set[str]:
-    return {to_ranges(held[resource]) for pod in books.listed for held in pod.held.values() if held.get(resource)}
+def _listed_ranges(books: KubeletState) -> Mapping[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for resource, ids in (item for pod in books.listed for held in pod.held.values() for item in held.items()):
+        if ids:
+            found.setdefault(resource, set()).add(to_ranges(ids))
+    return found

@@ -9,15 +9,14 @@ looked at again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fractile.agent.limits.journal import Journal
-from fractile.agent.limits.restore import viewer_now
+from fractile.agent.limits.restore import Viewers, viewers_now
 from fractile.agent.node.pods import NodePods
 from fractile.agent.node.procfs import Process
 from fractile.kube.events import EventRecorder
 from fractile.kube.pacing import Sleep
-from fractile.model.units import PodUID
 from fractile.region import directory, plain
 from fractile.region.page import FLAG_LOST, ContainerLimits
 
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class LedgerLost:
-    """``viewer``: a process of the pod that has the token's directory in its view."""
+    """``viewers``: of each token, by its pod, a process of the pod that has the token's directory in its view."""
 
     def __init__(
         self,
@@ -37,13 +36,13 @@ class LedgerLost:
         pods: NodePods,
         events: EventRecorder,
         *,
-        viewer: Callable[[PodUID, str], Process | None] | None = None,
+        viewers: Viewers | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._journal = journal
         self._pods = pods
         self._events = events
-        self._viewer = viewer or viewer_now
+        self._viewers = viewers or viewers_now
         self._sleep = sleep
         self._told: frozenset[str] = frozenset()
 
@@ -65,13 +64,14 @@ class LedgerLost:
 
     def _lost(self) -> Mapping[str, ContainerLimits]:
         """Those whose container runs. One that does not gets what it lacks from PreStart."""
-        return {
+        without = {
             token: limits
             for token, limits in self._journal.granted().items()
-            if not limits.flags & FLAG_LOST
-            and plain.size(self._journal.path(token) / directory.REGION) is None
-            and (token in self._told or self._viewer(limits.pod_uid, token) is not None)
+            if not limits.flags & FLAG_LOST and plain.size(self._journal.path(token) / directory.REGION) is None
         }
+        asked = {token: limits.pod_uid for token, limits in without.items() if token not in self._told}
+        running: Mapping[str, Process] = self._viewers(asked) if asked else {}
+        return {token: limits for token, limits in without.items() if token in self._told or token in running}
 
     def _tell(self, token: str, limits: ContainerLimits) -> None:
         path = self._journal.path(token) / directory.REGION

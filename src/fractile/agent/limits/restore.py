@@ -9,13 +9,14 @@
 Both get a page from the pod's placement, so that this node knows whose they are. The page of a lost one says so
 (``FLAG_LOST``) until PreStart writes it again: the container is started again then, and sees it. Level-triggered: each
 round looks for placed containers that run and have no page, or no ``ids``. That one runs, and what it sees, the kernel
-says. Failure rule: what cannot be made now is tried again, after waits that grow.
+says: one walk through the node's processes for all of them, and none while kubelet admits pods, which wait for it.
+Failure rule: what cannot be made now is tried again, after waits that grow.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
@@ -45,10 +46,12 @@ REASON = "GPUDirectoryLost"
 
 _ROUND = 2.0  # seconds
 _LONGEST = 60.0  # between two looks at one container: one that waits for its image has no page either
+_PUT_OFF = 30.0  # at most, while pods are admitted: kubelet admits no other pod meanwhile
 
 log = logging.getLogger(__name__)
 
 _Key = tuple[PodUID, str, str]  # pod, container, resource
+Viewers = Callable[[Mapping[str, PodUID]], Mapping[str, Process]]
 
 
 class _Bare(msgspec.Struct, frozen=True):
@@ -65,8 +68,8 @@ class _Bare(msgspec.Struct, frozen=True):
 
 
 class Restorer:
-    """``restored`` is called when pages were written. ``viewer``: a process of the pod that has the token's directory
-    in its view, read now."""
+    """``restored`` is called when pages were written. ``viewers``: of each token, by its pod, a process of the pod that
+    has the token's directory in its view, read now. ``busy``: whether kubelet waits for our answer to an Allocate."""
 
     def __init__(
         self,
@@ -78,7 +81,8 @@ class Restorer:
         *,
         isolation: Isolation | None = None,
         restored: Callable[[], None] = lambda: None,
-        viewer: Callable[[PodUID, str], Process | None] | None = None,
+        viewers: Viewers | None = None,
+        busy: Callable[[], bool] = lambda: False,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -89,7 +93,9 @@ class Restorer:
         self._events = events
         self._isolation = isolation
         self._restored = restored
-        self._viewer = viewer or viewer_now
+        self._viewers = viewers or viewers_now
+        self._busy = busy
+        self._last = clock()  # when a round was not put off
         self._clock = clock
         self._sleep = sleep
         self._next: dict[_Key, tuple[float, float]] = {}  # when it is looked at again, and how long it waits then
@@ -106,18 +112,27 @@ class Restorer:
 
     async def round(self) -> None:
         """One look at all that are due."""
+        if self._busy() and self._clock() - self._last < _PUT_OFF:
+            return
+        self._last = self._clock()
         bare = self._bare(await asyncio.to_thread(self._whole))
         self._next = {one.key: self._next.get(one.key, (0.0, _ROUND)) for one in bare}
         due = [one for one in bare if self._clock() >= self._next[one.key][0]]
         if not due:
             return
-        recorded = (await self._kubelet.record()).recorded or ()
+        books = await self._kubelet.record()
+        lacking: dict[str, tuple[_Bare, Recorded]] = {}
         for one in due:
             wait = self._next[one.key][1]
             self._next[one.key] = self._clock() + wait, min(2 * wait, _LONGEST)
-            entry = next((e for e in recorded if (e.uid, e.container, e.resource) == one.key), None)
-            if entry is not None:
-                await self._restore(one, entry)
+            entry = books.entry(*one.key)
+            if entry is not None and (token := self._token(one, entry)):
+                lacking[token] = one, entry
+        if not lacking:
+            return
+        pods = {token: one.limits.pod_uid for token, (one, _) in lacking.items()}
+        for token, viewer in (await asyncio.to_thread(self._viewers, pods)).items():
+            await self._restore(*lacking[token], token, viewer)
 
     def _whole(self) -> list[ContainerLimits]:
         """The pages of directories that lack nothing."""
@@ -148,18 +163,21 @@ class Restorer:
         held = table.slices_held(one.asked, count_by_card(sorted(entry.ids)), cards, given=one.given)
         return len(entry.ids) == one.asked.amount and same(one.given, held)
 
-    async def _restore(self, one: _Bare, entry: Recorded) -> None:
+    def _token(self, one: _Bare, entry: Recorded) -> str:
+        """Of the directory that the container has mounted; "" where that is none to restore."""
         path = mounted(entry)
         token = self._journal.token(path) if path is not None else ""
-        if not token:
-            return
-        if not self._agrees(one, entry):
+        if token and not self._agrees(one, entry):
             log.warning("directory not restored token=%s pod=%s reason=%r", token, _name(one), "placed elsewhere")
-            return
+            return ""
+        return token
+
+    async def _restore(self, one: _Bare, entry: Recorded, token: str, viewer: Process) -> None:
+        """A process of the container runs; where none does, PreStart makes what it needs."""
         if self._isolation is not None and (verdict := await self._isolation.verdict(one.seen.pod)) and verdict.off:
             one = msgspec.structs.replace(one, limits=msgspec.structs.replace(one.limits, flags=FLAG_OFF))
         try:
-            put = await asyncio.to_thread(self._write, one, token, frozenset(entry.ids))
+            put = await asyncio.to_thread(self._write, one, token, frozenset(entry.ids), viewer)
         except OSError as e:
             log.warning("directory not restored token=%s pod=%s reason=%s", token, _name(one), e)
             return
@@ -172,11 +190,8 @@ class Restorer:
         if lost:
             self._events.emit(one.seen.pod, REASON, sentence(put, self._pods.node))
 
-    def _write(self, one: _Bare, token: str, ids: frozenset[str]) -> ContainerLimits | None:
-        """None: no process of the container runs, so PreStart makes what it needs."""
-        viewer = self._viewer(one.limits.pod_uid, token)
-        if viewer is None:
-            return None
+    def _write(self, one: _Bare, token: str, ids: frozenset[str], viewer: Process) -> ContainerLimits | None:
+        """None: a page is there meanwhile."""
         here = self._journal.path(token)
         region = shared.find(here / directory.REGION)
         kept = not viewer.deleted and region.generation is not None and region.cards == len(one.limits.cards)
@@ -185,9 +200,9 @@ class Restorer:
         return self._journal.change(token, lambda present: None if present is not None else wanted)
 
 
-def viewer_now(uid: PodUID, token: str) -> Process | None:
+def viewers_now(pods: Mapping[str, PodUID]) -> Mapping[str, Process]:
     """Nothing of an earlier look is used: directories are removed while processes live."""
-    return CgroupTree().viewer(uid, token=token)
+    return CgroupTree().viewers(pods)
 
 
 def sentence(limits: ContainerLimits, node: str) -> str:

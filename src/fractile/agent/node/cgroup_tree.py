@@ -8,7 +8,7 @@ there later.
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fractile.agent.node.cgroup import CgroupPlace, places
@@ -33,7 +33,7 @@ class CgroupTree:
 
     def find(self, pod_uid: str, *, token: str, container_id: str = "") -> Path | None:
         """The container's cgroup."""
-        for found, place in self._containers(pod_uid):
+        for found, place in self._containers((pod_uid,)):
             if container_id and container_id != place.container_id:
                 continue
             if not place.pod_uid:  # its own processes alone: below it may be a whole node, in which the pod runs
@@ -62,12 +62,12 @@ class CgroupTree:
         found = self.find(pod_uid, token=token)
         return _container(found) if found is not None else ""
 
-    def _containers(self, pod_uid: str) -> Iterator[tuple[Path, CgroupPlace]]:
-        """The cgroups of the pod's containers, and of those whose path does not say which pod it is."""
+    def _containers(self, pod_uids: Container[str]) -> Iterator[tuple[Path, CgroupPlace]]:
+        """The cgroups of these pods' containers, and of those whose path does not say which pod it is."""
         for hierarchy in self._hierarchies():
             for path in _walk(hierarchy):
                 place = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
-                if place is not None and place.pod_uid in (pod_uid, "") and place.container_id:
+                if place is not None and place.container_id and (not place.pod_uid or place.pod_uid in pod_uids):
                     yield path, place
 
     def _hierarchies(self) -> Iterator[Path]:
@@ -75,17 +75,28 @@ class CgroupTree:
         found = [self._root / name for name in _CONTROLLERS if (self._root / name / "cgroup.procs").exists()]
         yield from found or [self._root]
 
-    def viewer(self, pod_uid: str, *, token: str) -> Process | None:
-        """A process of the container, with the token directory in its view."""
-        found = self.find(pod_uid, token=token)
-        return None if found is None else self._viewer(self.pids(found), token)
+    def viewers(self, wanted: Mapping[str, str]) -> dict[str, Process]:
+        """Of each token, by the UID of its pod: a process of the container with the token's directory in its view. One
+        walk for all of them; a token of which nothing runs is not in the answer."""
+        found: dict[str, Process] = {}
+        for path, place in self._containers(frozenset(wanted.values())):
+            if len(found) == len(wanted):
+                break
+            pids = self.pids(path) if place.pod_uid else _procs(path)  # as in ``find``
+            for process in self._some(pids):
+                uid = wanted.get(process.token)
+                if uid is not None and place.pod_uid in (uid, ""):
+                    found.setdefault(process.token, process)
+        return found
 
     def _shows(self, pids: Sequence[int] | None, token: str) -> bool:
         return self._viewer(pids, token) is not None
 
     def _viewer(self, pids: Sequence[int] | None, token: str) -> Process | None:
-        some = self._processes.look((pids or ())[:_ASKED]).values()
-        return next((process for process in some if process.token == token), None)
+        return next((process for process in self._some(pids) if process.token == token), None)
+
+    def _some(self, pids: Sequence[int] | None) -> list[Process]:
+        return [*self._processes.look((pids or ())[:_ASKED]).values()]
 
 
 def _container(cgroup: Path) -> str:
