@@ -117,6 +117,29 @@ def test_a_malformed_one_is_refused_as_a_whole_and_the_last_good_one_kept(text: 
     assert world.eased == 1
 
 
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("before", ["never", "deleted"])
+def test_the_first_one_ever_with_a_mistake_changes_nothing_where_none_is_known_to_have_been_there(
+    before: str, others: bool
+) -> None:
+    world = World(others=others)
+    if before == "deleted":
+        world.write(GOOD)
+    world.feed.synced()
+    if before == "deleted":
+        world.delete()
+    world.write("{")
+    world.write("{{")
+    assert world.usage.quota == Quota(others=others)
+    assert world.said[-1].endswith("; it counts as if it were not there, as before")
+    assert world.feed.problem
+    assert world.feed.text is None, "what was kept stays as it is"
+    world.write(GOOD)
+    assert world.usage.quota == Quota(TWO_M40, others=others)
+    world.write("{")
+    assert world.said[-1].endswith("; the quotas stay as they were")
+
+
 def test_while_nobody_has_known_the_quotas_since_the_start_nobody_is_given_a_card() -> None:
     world = World()
     world.write("{")
@@ -153,7 +176,7 @@ def test_what_makes_sense_is_to_be_kept_as_it_is_written_and_nothing_when_there_
     world.feed.recall(TWO_M40)
     world.feed.synced()  # none is there
     world.write("{")
-    assert world.usage.quota.problem, "it was deleted since the quotas were kept"
+    assert world.usage.quota.limits_nobody, "it was deleted since the quotas were kept"
     world.write(f" {GOOD}")
     world.write(f" {GOOD}")
     world.write("{")
@@ -187,8 +210,8 @@ def test_a_deleted_config_map_limits_nobody() -> None:
     world.delete()
     assert world.usage.quota.limits_nobody
     assert world.eased == 2
-    world.write("{")  # what is made anew has no good one before it
-    assert world.usage.quota.problem
+    world.write("{")
+    assert world.usage.quota.limits_nobody, "what was in force stays in force"
 
 
 def test_namespaces_that_are_not_named_stay_denied_whatever_the_config_map_says() -> None:

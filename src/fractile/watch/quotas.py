@@ -2,8 +2,9 @@
 
 Level-triggered: the last state of the ConfigMap is what counts. One that makes no sense changes nothing: the quotas
 stay as they were, and an event on it says where and why. A program that has just started takes those that were kept
-for it (``quota_kept``). Failure rule: when there are none of these either, nobody is given a card until somebody
-corrects it. To forget all quotas for a typing error would give away what others count on. A ConfigMap that is not
+for it (``quota_kept``). Where it is known that there was no ConfigMap before, that stays in force: nobody is limited.
+Failure rule: a program that has just started, for which nothing was kept, gives nobody a card until somebody corrects
+it. To forget all quotas for a typing error would give away what others count on. A ConfigMap that is not
 there limits nobody; one that was deleted counts for some seconds more, since to replace it is to delete it first.
 
 Quotas are for pods that are still to be placed: nobody who runs loses anything, and what runs counts.
@@ -66,6 +67,7 @@ class QuotaHandlers:
         self._keep = keep
         self._good: dict[str, NamespaceQuota] | None = None  # the last that made sense
         self._recalled: dict[str, NamespaceQuota] | None = None  # of an earlier program
+        self._absent = False  # there was none when we looked last, and none that made sense since
         self.problem = ""  # what is wrong with the ConfigMap as it is now
         self.text: str | None = None  # what it says, "" when there is none; None: nothing that is known makes sense
         usage.limit(Quota(others=others))
@@ -85,6 +87,7 @@ class QuotaHandlers:
         if quotas == self._good and not recovered:
             return
         self._good = quotas
+        self._absent = False
         self._put(Quota(quotas, others=self._others))
         log.info("quotas read source=%s namespaces=%d", self._source, len(quotas))
         self._tell(about, "QuotaRead", f"in force for {len(quotas)} namespace{'s' * (len(quotas) != 1)}", "Normal")
@@ -103,6 +106,7 @@ class QuotaHandlers:
         self._leaving = None
         self.problem = ""
         self._good = self._recalled = None
+        self._absent = True
         self._say("")
         self._put(Quota(others=self._others))
         log.warning("quotas gone source=%s", self._source)
@@ -111,6 +115,7 @@ class QuotaHandlers:
         """What there is of the ConfigMap has been shown: it is not there if it was not."""
         if self.text is None and not self.problem:
             self._recalled = None
+            self._absent = True
             self._say("")
 
     def recall(self, quotas: dict[str, NamespaceQuota]) -> None:
@@ -141,7 +146,9 @@ class QuotaHandlers:
         self.text = None
         if self._good is None and self._recalled is not None:
             self._stay(self._recalled)
-        if self._good is None:
+        if self._good is None and self._absent:
+            kept = "it counts as if it were not there, as before"
+        elif self._good is None:
             self._put(Quota(problem=f"{problem}; until that is corrected nobody is given a card"))
             kept = "nobody is given a card until that is corrected"
         else:
