@@ -4,9 +4,11 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fractile.cli.text.allocations import table
 from fractile.policy.allocations import Allocations, Filter, ResourceLine, allocations, report
 from fractile.wire.kubernetes.pod_requests import CountedNode, CountedPod
 
@@ -130,3 +132,25 @@ def test_what_is_requested_and_what_is_free_make_what_there_is(
             sum(one.free for one in parts),
             len(parts),
         )
+
+
+def test_a_wish_that_is_written_as_a_resource_is_not_summed() -> None:
+    wish = {"nvidia.com/gpu": 1, "nvidia.com/priority": 7}
+    found = allocations([node("n", {"nvidia.com/gpu": 8})], [pod("p", "n", wish)], Filter())
+    assert [one.resource for one in found.nodes[0].lines] == ["nvidia.com/gpu", "pods"]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "shared"),
+    [
+        pytest.param({"aliyun.com/gpu-mem": 64, "aliyun.com/gpu-count": 4}, True, id="two of one family"),
+        pytest.param({"aliyun.com/gpu-mem": 64, "nvidia.com/gpu": 8}, True, id="two families"),
+        pytest.param({"nvidia.com/gpu": 8, "fractile.dev/device": 8, GPU: 2}, False, id="other devices, and strangers"),
+    ],
+)
+def test_it_is_known_whether_several_resources_are_taken_from_the_same_cards(
+    amounts: dict[str, Any], shared: bool
+) -> None:
+    found = allocations([node("n", amounts)], [], Filter())
+    assert found.shares_cards is shared
+    assert ("fractile inspect says what is free on the cards" in table(found)) is shared

@@ -6,13 +6,17 @@ from fractions import Fraction
 
 import msgspec
 
+from fractile.dialects import table
+from fractile.dialects.nvidia import PRIORITY
 from fractile.errors import WireError
+from fractile.wire.fractile.resource_class import DEVICE_SLOT
 from fractile.wire.kubernetes import pod_requests
 from fractile.wire.kubernetes.pod_requests import PODS, Amounts, CountedNode, CountedPod, is_extended
 from fractile.wire.output.allocation_report import AllocationReport, NodeAllocations, ResourceAllocation
 
 _ZERO = Fraction(0)
 _HUGE_PAGES = "hugepages-"
+_WISHES = frozenset({PRIORITY})  # written as a resource, and no amount of anything
 _NAMED = 10  # nodes or pods in a sentence
 SORTS = ("node", "resource", "requested", "free", "utilization")
 
@@ -76,6 +80,12 @@ class Allocations(msgspec.Struct, frozen=True):
 
     nodes: tuple[NodeLines, ...]
     problems: tuple[str, ...]
+
+    @property
+    def shares_cards(self) -> bool:
+        """Whether several resources are shown that ask for the same cards."""
+        names = {line.resource for node in self.nodes for line in node.lines}
+        return sum(1 for name in names if name != DEVICE_SLOT and table.owner(name) is not None) > 1
 
     @property
     def totals(self) -> tuple[ResourceLine, ...]:
@@ -145,7 +155,7 @@ def _node(node: CountedNode, taken: _Taken, shown: Filter) -> NodeLines:
             allocatable.get(name, _ZERO),
         )
         for name in sorted(names)
-        if shown.resource(name)
+        if name not in _WISHES and shown.resource(name)
     )
     return NodeLines(node.metadata.name, taken.pods, tuple(line for line in lines if not _empty(line)))
 

@@ -19,6 +19,10 @@ _LINES = (Column("NODE"), Column("RESOURCE"), *_AMOUNTS)
 _TOTALS = (Column("TOTAL"), Column("NODES", number=True), *_AMOUNTS)
 _NONE = Fraction(-1)  # nothing to request: below every part
 _SAME = Fraction(0)
+_NOTE = (
+    "note: resources of Fractile are taken from the same cards, so what is FREE of one may be held by another; "
+    "fractile inspect says what is free on the cards\n"
+)
 
 Row = tuple[str, ResourceLine]
 
@@ -41,7 +45,7 @@ def table(found: Allocations, sort: str = "node") -> str:
     ordered = sorted(rows, key=lambda row: (key(row), row[0], row[1].resource))
     lines = plain(_LINES, [(node, line.resource, *_cells(line)) for node, line in ordered])
     totals = plain(_TOTALS, [(line.resource, str(line.nodes), *_cells(line)) for line in found.totals])
-    return f"{lines}\n{totals}{_problems(found)}"
+    return f"{lines}\n{totals}{_NOTE if found.shares_cards else ''}{_problems(found)}"
 
 
 def _cells(line: ResourceLine) -> tuple[str, ...]:
