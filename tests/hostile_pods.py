@@ -63,8 +63,8 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "all wishes digits, 200 containers of Tencent": lambda size: _pod(
         _containers(200, _TENCENT), _wished(b"9", size - 20_000)
     ),
-    "many models that are just allowed, 256 containers": lambda size: _pod(
-        _containers(256), _wished(b"abcdefg,", 2_100, (b"nvidia.com/use-gputype",))
+    "many models that are just allowed, 64 containers": lambda size: _pod(
+        _containers(64), _wished(b"abcdefg,", 2_100, (b"nvidia.com/use-gputype",))
     ),
     "one container, classes": lambda size: _pod(_amounts(b'"class.fractile.dev/%d"', size - 200)),
     "one container, classes and slots": lambda size: _pod(

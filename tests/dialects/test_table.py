@@ -1,5 +1,7 @@
 """What all dialects together make of a pod, and what a node reports to kubelet."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from fractile.dialects import table
@@ -22,8 +24,8 @@ def parse(given: Pod) -> PodRequest | Refusal | None:
     return table.parse_pod(given, MemoryUnit.MiB)
 
 
-def refusal_of(*containers: Container) -> str:
-    found = parse(pod("p", *containers))
+def refusal_of(*containers: Container, init: Sequence[Container] = ()) -> str:
+    found = parse(pod("p", *containers, init=init))
     assert isinstance(found, Refusal), found
     assert found.code is Code.MALFORMED
     assert not found.resolvable
@@ -198,6 +200,18 @@ def test_more_containers_than_a_placement_can_name_are_refused() -> None:
     message = refusal_of(*(container(f"c{i}", memory=1) for i in range(257)))
     assert "more than 256 containers" in message
     assert "at most 256" in message
+
+
+@pytest.mark.parametrize("role", ["containers", "init containers"])
+def test_more_containers_than_one_pod_may_start_on_a_node_are_refused_unless_it_is_bound(role: str) -> None:
+    many = [container(f"c{i}", memory=1) for i in range(65)]
+    apps, inits = (many, []) if role == "containers" else (many[:1], many[1:])
+    message = refusal_of(*apps, init=inits)
+    assert message.endswith(
+        "asks for GPUs or other devices in 65 containers, init containers included; a pod may do so in at most 64"
+    )
+    assert isinstance(parse(pod("p", *apps, init=inits, node="n1")), PodRequest)
+    assert isinstance(parse(pod("p", *many[:64])), PodRequest)
 
 
 @pytest.mark.parametrize(

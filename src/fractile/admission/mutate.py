@@ -14,11 +14,10 @@ import msgspec
 from fractile.admission.amounts import MAPS, ContainerAmounts
 from fractile.admission.names import HAMI_AMOUNTS, QUOTA_PREFIX, ClassNames, is_bare, slot_of, translated
 from fractile.dialects import nvidia
-from fractile.dialects.bounds import MOST_NAMES, names_too_many
+from fractile.dialects.bounds import MOST_CONTAINERS, MOST_NAMES, names_too_many
 from fractile.dialects.table import RESOURCES
 from fractile.errors import WireError
 from fractile.model.words import quoted
-from fractile.wire.fractile.placement import MAX_CONTAINERS
 from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 from fractile.wire.kubernetes.admission import Op, ReviewedQuota, pointer
 from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
@@ -108,9 +107,9 @@ def _concerned(pod: Pod, ours: Callable[[Mapping[str, Any]], bool]) -> list[tupl
     """The containers that have a name of ours, or why there is too much to look at: whoever sends a review may write
     as many containers and names as seven megabytes hold."""
     asking = (c for c in _containers(pod) if any(map(ours, _maps(c[2]))))
-    found = list(islice(asking, MAX_CONTAINERS + 1))
-    if len(found) > MAX_CONTAINERS:
-        return f"more than {MAX_CONTAINERS} containers ask for GPUs; a placement names at most {MAX_CONTAINERS}"
+    found = list(islice(asking, MOST_CONTAINERS + 1))
+    if len(found) > MOST_CONTAINERS:
+        return f"more than {MOST_CONTAINERS} containers ask for devices; a pod may have {MOST_CONTAINERS} that do"
     for *_, container in found:
         most = max(map(len, _maps(container)))
         if most > MOST_NAMES:

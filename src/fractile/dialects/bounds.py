@@ -14,6 +14,7 @@ from fractile.wire.fractile.placement import MAX_CONTAINERS
 from fractile.wire.kubernetes.objects import Container
 
 MOST_NAMES = 64  # resources, whoever's, that a container with some of ours may name in its limits, and in its requests
+MOST_CONTAINERS = 64  # of a pod to be placed: kubelet admits them one after the other, and no other pod meanwhile
 MOST_PARTS = 512  # cards, parts of cards and other devices of a pod; a node has at most 128 cards and 256 devices
 
 
@@ -40,6 +41,19 @@ def too_many_containers(found: Sequence[ContainerRequest]) -> Refusal | None:
         return None
     said = f"asks for GPUs in more than {MAX_CONTAINERS} containers; a placement names at most {MAX_CONTAINERS}"
     return Refusal(Code.MALFORMED, said)
+
+
+def too_many_to_start(found: Sequence[ContainerRequest]) -> Refusal | None:
+    """Of a pod that is to be placed: each takes a seat of the node's arbiter, and makes all pods of the node wait."""
+    asking = len({c.container for c in found})
+    return Refusal(Code.MALFORMED, containers_too_many(asking)) if asking > MOST_CONTAINERS else None
+
+
+def containers_too_many(asking: int) -> str:
+    return (
+        f"asks for GPUs or other devices in {asking} containers, init containers included; a pod may do so in at most "
+        f"{MOST_CONTAINERS}"
+    )
 
 
 def too_many_parts(found: Sequence[ContainerRequest]) -> Refusal | None:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
-from fractile.dialects.bounds import too_many_containers, too_many_names, too_many_parts
+from fractile.dialects.bounds import too_many_containers, too_many_names, too_many_parts, too_many_to_start
 from fractile.dialects.classes import ClassDialect
 from fractile.dialects.dialect import Advertised, ContainerResponse, Dialect, Facts, ParsedRequest, ResourceKind
 from fractile.dialects.nvidia import SLOTS, NvidiaDialect
@@ -219,7 +219,7 @@ def _request(
 
 
 def _together(found: Sequence[ContainerRequest], *, bound: bool) -> Refusal | None:
-    refusal = None if bound else too_many_parts(found)
+    refusal = None if bound else too_many_to_start(found) or too_many_parts(found)
     if refusal is not None:
         return refusal
     for dialect in _dialects(found) if len(found) > 1 else ():

@@ -89,6 +89,30 @@ async def test_a_container_for_which_the_arbiter_has_no_seat_does_not_start(
     assert await s.check(FOUR) is None  # who has a seat starts again
 
 
+async def test_a_seat_is_taken_by_a_container_that_starts_and_not_by_those_that_may_follow_it(s: Start) -> None:
+    names = [*(f"i{n}" for n in range(20)), "main"]
+    asks = [Asks(name, 4, role=Role.INIT) for name in names[:-1]]
+    pod = s.bind(*asks, Asks("main", 4), on={name: [A] for name in names})
+    tokens = [s.holds(pod, name, FOUR) for name in names]
+    for number in range(1, len(names) + 1):
+        assert await s.check(FOUR) is None
+        granted = [limits.container for token in tokens if (limits := s.limits(token)) is not None]
+        assert granted == names[:number]
+    assert await s.check(FOUR) is None, "the last one starts again"
+
+
+async def test_where_the_pages_were_removed_the_status_says_which_container_comes_next(s: Start) -> None:
+    names = ["i0", "i1", "i2", "main"]
+    asks = [Asks(name, 4, role=Role.INIT) for name in names[:-1]]
+    pod = s.bind(*asks, Asks("main", 4), on={name: [A] for name in names})
+    tokens = [s.holds(pod, name, FOUR) for name in names]
+    states = {"i0": "terminated", "i1": "terminated", "i2": "waiting"}
+    shown = [{"name": name, "state": {state: dict[str, str]()}} for name, state in states.items()]
+    s.world.server.merge(f"{s.path(pod)}/status", {"status": {"initContainerStatuses": shown}})
+    assert await s.check(FOUR) is None
+    assert [s.limits(token) is not None for token in tokens] == [True, True, True, False]
+
+
 def test_the_agent_knows_how_many_seats_the_arbiter_has() -> None:
     schedule = Path(__file__).parents[3] / "native/arbiter/schedule.h"
     assert f"#define SCHEDULE_TENANTS {limits_writer.SEATS}\n" in schedule.read_text()

@@ -1,6 +1,7 @@
 """Writes the limits of a container into the token directory that the container has mounted."""
 
 import logging
+from collections.abc import Container, Sequence
 from functools import partial
 
 import msgspec
@@ -13,6 +14,7 @@ from fractile.model.placement import Placement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import CardUUID, Percent
 from fractile.region.page import CardLimits, ContainerLimits
+from fractile.wire.kubernetes.objects import PodStatus
 
 _MIB = 2**20
 SEATS = 2048  # containers that the arbiter serves: SCHEDULE_TENANTS of native/arbiter/schedule.h
@@ -37,19 +39,24 @@ class LimitsWriter:
         *,
         flags: int = 0,
     ) -> Denied | None:
-        """The limits of every container that holds exactly these ids: an init container and its successor may share
-        them, and kubelet does not say for which of the two it calls. ``flags``: of the page, see ``ContainerLimits``.
-        Raises OSError when the disk refuses."""
+        """The limits of each container for which kubelet may call. It does not say for which one, and an init container
+        and all of its successors may hold exactly these ids. They start one after the other, each after a call of its
+        own: so it is one of those that were granted before, or the next one. Those after it get no page yet, and so no
+        seat. ``flags``: of the page, see ``ContainerLimits``. Raises OSError when the disk refuses."""
+        sharing: list[tuple[ContainerRequest, list[str]]] = []
         for container in owned.request.containers:
             if container.resource != resource or owned.ids(container) != ids or container.request.shares:
                 continue  # of devices that are no GPUs nothing is limited
-            tokens = self._tokens(owned, container, ids, books)
+            sharing.append((container, self._tokens(owned, container, ids, books)))
+        pages = self._journal.pages()
+        for container, tokens in sharing[: _granted_before(sharing, pages, owned.pod.status) + 1]:
             if not tokens:
                 return Denied(
                     f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
                     "was changed, delete the pod so that it is made anew"
                 )
-            if self._is_full(tokens):
+            pages.update(tokens)
+            if len(pages) > SEATS:  # a container without a seat would not be paced
                 return Denied(
                     f"{SEATS} containers of this node hold a part of a card, and the arbiter has no more seats; "
                     "the container starts when another one has ended"
@@ -58,10 +65,6 @@ class LimitsWriter:
             for token in tokens:
                 self._journal.change(token, partial(_granted, limits))
         return None
-
-    def _is_full(self, tokens: list[str]) -> bool:
-        """Whether these would be too many: a container without a seat would not be paced."""
-        return len(self._journal.pages().union(tokens)) > SEATS
 
     def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: KubeletState) -> list[str]:
         entry = books.entry(owned.uid, container.container, container.resource)
@@ -82,6 +85,21 @@ class LimitsWriter:
             if known is None or known.pod_uid == owned.uid:
                 found.append(grant.token)
         return found
+
+
+def _granted_before(
+    sharing: Sequence[tuple[ContainerRequest, list[str]]], pages: Container[str], status: PodStatus
+) -> int:
+    """How many of them, counted from the first, may have started: by the pages that they have, or, where these were
+    removed, by the pod's status, which may be late."""
+    shown = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    started = {one.name for one in shown if one.has_started}
+    counts = [
+        number
+        for number, (container, tokens) in enumerate(sharing, start=1)
+        if container.container in started or any(token in pages for token in tokens)
+    ]
+    return max(counts, default=0)
 
 
 def _granted(limits: ContainerLimits, present: ContainerLimits | None) -> ContainerLimits:

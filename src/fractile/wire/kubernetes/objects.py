@@ -89,8 +89,15 @@ class ContainerState(KubeStruct, frozen=True):
 
 
 class ContainerStatus(KubeStruct, frozen=True):
+    name: str = ""
     state: ContainerState | None = None
     last_state: ContainerState | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the container runs or has run."""
+        states = [state for state in (self.state, self.last_state) if state is not None]
+        return any(state.running is not None or state.terminated is not None for state in states)
 
 
 class PodStatus(KubeStruct, frozen=True):
@@ -111,9 +118,7 @@ class PodStatus(KubeStruct, frozen=True):
         """Whether a container of the pod runs or has run, as kubelet says."""
         if self.phase == "Running":
             return True
-        statuses = [*(self.init_container_statuses or ()), *(self.container_statuses or ())]
-        states = [state for one in statuses for state in (one.state, one.last_state) if state is not None]
-        return any(state.running is not None or state.terminated is not None for state in states)
+        return any(one.has_started for one in (*(self.init_container_statuses or ()), *(self.container_statuses or ())))
 
 
 class Pod(KubeStruct, frozen=True):
