@@ -46,6 +46,7 @@ from fractile.agent.limits.journal import Journal
 from fractile.agent.limits.ledger_lost import LedgerLost
 from fractile.agent.limits.library import LibrarySweeper, LibraryVersion, default_source, hold, install
 from fractile.agent.limits.library_content import LibraryContent
+from fractile.agent.limits.library_damage import LibraryDamage
 from fractile.agent.limits.limits_writer import LimitsWriter
 from fractile.agent.limits.restore import Restorer
 from fractile.agent.limits.slices import Slices
@@ -339,6 +340,11 @@ async def run(
             in_use=kubelet.in_use,
         )
         enforced = installed is not None
+        damage = (
+            LibraryDamage(kubelet, pods, journal, events, content, state=state, current=installed)
+            if installed is not None
+            else None
+        )
         runtime = (
             RuntimeCheck(client, events, node=node, host=host, real=isinstance(driver, NvmlDriver) and not _simulated())
             if host is not None
@@ -417,6 +423,7 @@ async def run(
                     PluginConflicts(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
                     *([runtime.run()] if runtime is not None else []),
+                    *([damage.run()] if damage is not None else []),
                     *_native(installed, kubelet, state),
                     *([vcuda.run()] if vcuda is not None else []),
                     *([offered.run()] if offered is not None else []),
@@ -432,6 +439,7 @@ async def run(
                         registrations=vcuda.outcomes if vcuda is not None else dict,
                         runtime=runtime,
                         departed=departed,
+                        damage=damage,
                         more={debug_state.PATH: beliefs.refused},
                     ),
                 )

@@ -20,6 +20,7 @@ from fractile.agent.kubelet.kubelet_state import Kubelet
 from fractile.agent.limits.beyond import BeyondWriter
 from fractile.agent.limits.journal import Journal
 from fractile.agent.limits.leases import Leases
+from fractile.agent.limits.library_damage import LibraryDamage
 from fractile.agent.limits.slices import Slices
 from fractile.agent.node.catalog import CurrentCatalog
 from fractile.agent.node.cgroup import CgroupPlace, places
@@ -136,13 +137,20 @@ def usage_loops(
     registrations: Callable[[], dict[str, int]] = dict,
     runtime: RuntimeCheck | None = None,
     departed: DepartedPods | None = None,
+    damage: LibraryDamage | None = None,
     more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
     manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
-    is told whose processes the driver shows. ``more``: pages beside its own."""
+    is told whose processes the driver shows. ``damage``: pods whose library was damaged. ``more``: pages beside its
+    own."""
     log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
-    spared = Spared(client, stock.catalog.resources, kubelet.record)
+    spared = Spared(
+        client,
+        stock.catalog.resources,
+        kubelet.record,
+        damaged=damage.concerns if damage is not None else lambda uid: False,
+    )
     around = _around()
     owners = Owners(client, pods, around=frozenset(place.pod_uid for place in around if place.pod_uid))
     audit = OutsideAudit(
@@ -159,6 +167,7 @@ def usage_loops(
         leases=Leases(pods, events),
         driven=departed.driven if departed is not None else None,
         departed=(lambda: departed.present) if departed is not None else tuple,
+        damaged=(lambda: damage.now) if damage is not None else frozenset[str],
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:

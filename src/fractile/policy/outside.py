@@ -15,6 +15,8 @@ EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
     "evict-all": frozenset({"no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota"}),
 }
 
+DAMAGED = "ran while its library was damaged on the node (event GPULibraryDamaged)"
+
 _MIB = 2**20
 _EVICTED = "evicted, by --outside-ledger of the node's agent: "
 _NOW = "; the pod will be evicted within about a minute"
@@ -27,6 +29,11 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
     uses, hold, account = ("used", "held", "accounted") if past else ("uses", "hold", "account")
     held = f"{-(-(outside.bytes or 0) // _MIB)} MiB" if outside.bytes is not None else "an unknown amount"
     process = _process(outside, node)
+    if DAMAGED in outside.spared and outside.kind != "no-slice":
+        return (
+            f"{process} {uses} {held} of card {outside.card} around Fractile's library, which was damaged on the node: "
+            "the node is at fault, not the pod; delete the pod, so that it starts with a whole library"
+        )
     match outside.kind:
         case "no-slice":
             return (

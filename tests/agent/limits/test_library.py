@@ -2,6 +2,7 @@
 
 import fcntl
 import itertools
+import mmap
 import os
 import shutil
 import subprocess
@@ -241,6 +242,29 @@ def test_a_version_of_which_a_part_was_removed_is_made_again(tmp_path: Path, har
     part.unlink()
     if harm == "cut":
         part.touch()
-    assert install(source(tmp_path / "from"), tmp_path / "state") == version
+    assert install(source(tmp_path / "from"), tmp_path / "state").folder == version.folder
     assert part.read_bytes() == before
     assert all(path.exists() for path in version.files)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_file_that_was_cut_short_is_put_right_where_it_lies_for_those_who_have_it_mapped(
+    tmp_path: Path, size: int
+) -> None:
+    version = install(source(tmp_path / "from"), tmp_path / "state")
+    part = version.folder / "libfractile.so"
+    before, file = part.read_bytes(), part.stat().st_ino
+    with part.open("rb") as opened, mmap.mmap(opened.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ) as mapped:
+        os.truncate(part, size)
+        again = install(tmp_path / "from", tmp_path / "state")
+        assert mapped[:] == before
+    assert part.stat().st_ino == file
+    assert again.restored
+    assert not install(tmp_path / "from", tmp_path / "state").restored
+
+
+@pytest.mark.parametrize("name", ["libfractile.so", "ld.so.preload"])
+def test_a_file_that_was_removed_harmed_nobody_who_runs(tmp_path: Path, name: str) -> None:
+    version = install(source(tmp_path / "from"), tmp_path / "state")
+    (version.folder / name).unlink()
+    assert not install(tmp_path / "from", tmp_path / "state").restored

@@ -100,7 +100,7 @@ def test_whatever_is_done_to_a_file_the_version_is_wrong_until_it_is_installed_a
     before = (version.folder / name).read_bytes()
     harm(version.folder / name)
     assert content.wrong(version.folder) in (version.folder, version.folder / name)
-    assert install(tmp_path / "from", tmp_path / "state", simulated=tmp_path / "host") == version
+    assert install(tmp_path / "from", tmp_path / "state", simulated=tmp_path / "host").folder == version.folder
     assert (version.folder / name).read_bytes() == before
     assert LibraryContent().wrong(version.folder) is None
 

@@ -273,7 +273,8 @@ class OutsideAudit:
         )
         if case.owner is not None:
             threat = await self._threat(case, case.owner)
-            self._events.emit(_reference(case.owner), REASON, sentence(_outside(case), self._owners.node) + threat)
+            outside = msgspec.structs.replace(_outside(case), spared=case.stays or self._left_alone(case))
+            self._events.emit(_reference(case.owner), REASON, sentence(outside, self._owners.node) + threat)
             if (streak := self._streaks.of(finding)) is not None:
                 streak.told, streak.owner, streak.finding = True, case.owner, finding
                 streak.stays, streak.evictable = case.stays, case.evictable

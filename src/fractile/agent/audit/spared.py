@@ -20,6 +20,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.units import CardUUID
+from fractile.policy.outside import DAMAGED
 from fractile.wire.fractile import placement
 from fractile.wire.kubernetes.objects import ALLOWED, KubeStruct, Namespace, Node, ObjectMeta, ResourceRequirements
 from fractile.wire.quantity import whole_number
@@ -101,11 +102,18 @@ def _some(amount: object) -> bool:
 
 
 class Spared:
-    """Asks the API server, and kubelet by ``record``. ``served``: the resources that this agent serves."""
+    """Asks the API server, and kubelet by ``record``. ``served``: the resources that this agent serves. ``damaged``:
+    whether programs of the pod may have started without the library because that was damaged on the node."""
 
     def __init__(
-        self, client: KubeClient, served: Collection[str], record: Callable[[], Awaitable[KubeletState]]
+        self,
+        client: KubeClient,
+        served: Collection[str],
+        record: Callable[[], Awaitable[KubeletState]],
+        *,
+        damaged: Callable[[str], bool] = lambda uid: False,
     ) -> None:
+        self._damaged = damaged
         self._client = client
         self._record = record
         self._served = frozenset(served)
@@ -117,6 +125,8 @@ class Spared:
         """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
         that of which the pod must hold nothing to be evicted. ``given_library``: its container must have been given
         the library, which an agent without one does not."""
+        if card is None and self._damaged(owner.uid):
+            return DAMAGED
         try:
             async with asyncio.timeout(_CALL):
                 pod = await self._pod(owner)

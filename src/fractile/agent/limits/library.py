@@ -5,11 +5,13 @@
                           fractile-arbiter    run beside the agent
                           simgpu/*.so.1       with simulated cards: the driver that the library finds
 
-Containers have the library mapped as long as they run, and whoever writes to a mapped file crashes them all
+Containers have the library mapped as long as they run, and whoever writes other bytes to a mapped file crashes them all
 (Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename, and a new
 agent puts a new one beside it, and holds it with a lock on the folder as long as it lives, also while it waits for its
-predecessor to end. A version goes when nobody holds it and kubelet's books name no container that mounts it; what is
-still mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; a doubtful one stays.
+predecessor to end. A file that somebody has cut short or overwritten in place is put right in place: bytes as they were
+harm nobody, and reach the containers that have it mounted. A version goes when nobody holds it and kubelet's books name
+no container that mounts it; what is still mapped then lives on in the kernel. Failure rule: ``install`` raises
+SetupError or OSError; a doubtful one stays.
 """
 
 import asyncio
@@ -50,10 +52,12 @@ log = logging.getLogger(__name__)
 
 
 class LibraryVersion(msgspec.Struct, frozen=True):
-    """One version as it lies on the node. ``simulated``: the folder of the simulated host, None with real cards."""
+    """One version as it lies on the node. ``simulated``: the folder of the simulated host, None with real cards.
+    ``restored``: a file of it was damaged, and was put right."""
 
     folder: Path
     simulated: Path | None
+    restored: bool = False
 
     @property
     def arbiter(self) -> Path:
@@ -89,6 +93,9 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Libr
     content = {name: path.read_bytes() for name, path in parts.items()} | {PRELOAD: f"{INSIDE}\n".encode()}
     root = state / "lib"
     folder = root / digest(content)
+    restored = False
+    if LibraryContent().wrong(folder) is not None and folder.is_dir() and not folder.is_symlink():
+        restored = _restored(folder, content)
     if LibraryContent().wrong(folder) is not None:
         if folder.is_dir() and not folder.is_symlink():
             _remove(folder)
@@ -101,7 +108,7 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Libr
     if simulated is not None:
         simulated.mkdir(parents=True, exist_ok=True)
         simulated.chmod(0o1777)  # containers of any user leave their objects there
-    return LibraryVersion(folder, simulated)
+    return LibraryVersion(folder, simulated, restored)
 
 
 def denied(entries: Iterable[Recorded], content: LibraryContent) -> Denied | None:
@@ -229,6 +236,37 @@ def _write(root: Path, folder: Path, content: dict[str, bytes]) -> None:
         shutil.rmtree(staging, ignore_errors=True)
         if not folder.is_dir():  # else another agent was faster
             raise
+
+
+def _restored(folder: Path, content: dict[str, bytes]) -> bool:
+    """Put the version right where it lies. Whether a file had other bytes: programs may have started with these."""
+    damaged = False
+    try:
+        for name, data in content.items():
+            path = folder / name
+            if stat.S_ISREG(path.lstat().st_mode):
+                damaged = _overwritten(path, data) or damaged
+    except OSError as e:
+        log.warning("library not restored in place path=%s reason=%s", folder, e)
+    if damaged:
+        log.error("library was damaged and is restored path=%s", folder)
+    return damaged
+
+
+def _overwritten(path: Path, data: bytes) -> bool:
+    """No byte that is right is another one meanwhile. False: nothing was to be done."""
+    if path.read_bytes() == data:
+        return False
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(descriptor, data[done:], done)
+        os.ftruncate(descriptor, len(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _put(path: Path, data: bytes) -> None:

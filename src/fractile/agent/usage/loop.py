@@ -16,7 +16,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
 from fractile.agent.audit.audit import OutsideAudit
@@ -60,6 +60,7 @@ class UsageLoop:
         leases: Leases | None = None,
         driven: Callable[[Iterable[str]], None] | None = None,
         departed: Callable[[], tuple[Granted, ...]] = tuple,
+        damaged: Callable[[], Container[str]] = frozenset,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
@@ -72,6 +73,7 @@ class UsageLoop:
         self._leases = leases
         self._driven = driven
         self._departed = departed
+        self._damaged = damaged
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -102,6 +104,7 @@ class UsageLoop:
                 outside=self.audit.outside,
                 arbiter=arbiter,
                 departed=self._departed(),
+                damaged=self._damaged(),
             )
         return self._picture
 

@@ -1,6 +1,6 @@
 """Puts together what one look showed: the picture that /metrics, /usage and `fractile top` are made of. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from fractile.agent.audit.unaccounted import PresentProcess
 from fractile.agent.limits.slices import Granted
@@ -29,16 +29,17 @@ def picture(
     outside: tuple[Outside, ...],
     arbiter: bool,
     departed: Sequence[Granted] = (),
+    damaged: Container[str] = (),
 ) -> NodeUsage:
     """``granted``: the containers that may run; an init container only while its processes live. ``departed``: those
-    whose pods are gone, and whose processes are not."""
+    whose pods are gone, and whose processes are not. ``damaged``: UIDs of pods whose library is damaged now."""
     shown = [g for g in granted if g.role is not Role.INIT or _lives(look, g)]
     readings = {r.uuid: r for r in look.readings or ()}
     return NodeUsage(
         node=node,
         time=time,
         cards=tuple(_card(card, readings.get(card.uuid), shown) for card in cards),
-        containers=tuple(_container(look, g, cards, tally) for g in shown),
+        containers=tuple(_container(look, g, cards, tally, damaged) for g in shown),
         outside=outside,
         audited=look.readings is not None and all(r.processes is not None for r in look.readings),
         arbiter=arbiter,
@@ -81,7 +82,9 @@ def _card(card: Card, reading: CardReading | None, granted: Sequence[Granted]) -
     )
 
 
-def _container(look: Look, granted: Granted, cards: Sequence[Card], tally: UsageTally) -> ContainerUsage:
+def _container(
+    look: Look, granted: Granted, cards: Sequence[Card], tally: UsageTally, damaged: Container[str]
+) -> ContainerUsage:
     limits = granted.limits
     ledger = look.ledgers[granted.token][-1]
     indexes = {c.uuid: c.index for c in cards}
@@ -91,7 +94,7 @@ def _container(look: Look, granted: Granted, cards: Sequence[Card], tally: Usage
         namespace=limits.namespace,
         pod=limits.pod,
         container=limits.container,
-        enforced=not limits.flags & FLAG_OFF,
+        enforced=not limits.flags & FLAG_OFF and limits.pod_uid not in damaged,
         processes=len(counters.members) if counters else 0,
         cards=tuple(
             _slice(look, granted, card, index=indexes.get(card.uuid), counters=counters, place=place, tally=tally)
