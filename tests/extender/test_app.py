@@ -11,10 +11,11 @@ import pytest
 
 from fractile.extender import app as module
 from fractile.extender.app import application
+from fractile.ledger.precedence import Rank
 from fractile.model.units import PodUID
 from fractile.wire.kubernetes.extender import FilterResult
 from fractile.wire.kubernetes.objects import Pod
-from tests.builders import CARD_MEMORY, cards, container, in_use, pod
+from tests.builders import CARD_MEMORY, card_uuid, cards, container, given, in_use, piece, placement, pod
 from tests.fakes.apiserver import Fault
 from tests.main.plane import Plane, plane
 from tests.wire.golden_files import golden
@@ -136,6 +137,40 @@ async def test_a_malformed_request_of_a_pod_is_a_reason_and_no_error(scheduler: 
     assert answer["Error"] == ""
     assert "aliyun.com/gpu-mem and nvidia.com/gpu" in answer["FailedAndUnresolvableNodes"]["n1"]
     assert await scheduler.prioritize(both, "n1") == [{"Host": "n1", "Score": 0}]
+
+
+@pytest.mark.parametrize(
+    ("limits", "annotations"),
+    [
+        pytest.param({"tencent.com/vcuda-core": "90", "tencent.com/vcuda-memory": "4"}, {}, id="no cores left"),
+        pytest.param({"tencent.com/vcuda-core": "90", "tencent.com/vcuda-memory": "70"}, {}, id="neither is left"),
+        pytest.param({"nvidia.com/gpu": "1"}, {"nvidia.com/use-gputype": "A%d 100%s"}, id="a model of the user's"),
+        pytest.param({"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "101"}, {}, id="more than a card"),
+    ],
+)
+async def test_no_sentence_of_the_filter_holds_a_percent_sign(
+    p: Plane, http: httpx2.AsyncClient, limits: dict[str, str], annotations: dict[str, str]
+) -> None:
+    """kube-scheduler takes it for a format: "90 % of" becomes "90 %!o(MISSING)f" in the pod's event."""
+    for index in (0, 1):
+        half = placement(given("main", piece(card_uuid("n2", index), 100, 50)), node="n2")
+        assert p.ledger.observe(PodUID(f"half-{index}"), half, rank=Rank(0)) is None
+    asking = msgspec.convert(
+        {
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u-p", "annotations": annotations},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+        },
+        Pod,
+    )
+    answer = await http.post("/scheduler/filter", content=args(asking, "n2"))
+    assert answer.json()["NodeNames"] == []
+    assert b"%" not in answer.content
+
+
+async def test_errors_of_the_verbs_hold_no_percent_sign(p: Plane, http: httpx2.AsyncClient) -> None:
+    for verb in ("filter", "bind"):
+        answer = await http.post(f"/scheduler/{verb}", content=b'{"%s": %d}')
+        assert b"%" not in answer.content
 
 
 async def test_before_the_ledger_is_rebuilt_every_verb_asks_to_be_asked_again(p: Plane, scheduler: Scheduler) -> None:

@@ -145,7 +145,7 @@ def test_a_shared_class_says_how_many_cards_it_may_use() -> None:
     ledger = example()
     in_use(ledger, "n3", 8000)
     message = filtered(ledger, by_class("small")).failed["n3"]
-    assert "192 MiB and 100 %" in message or "4096 MiB" in message
+    assert "192 MiB and 100 percent" in message or "4096 MiB" in message
     assert message.endswith("(class small: 1 of the node's 1 card)")
 
 

@@ -65,14 +65,14 @@ def test_all_shares_of_a_device_are_given_and_no_more() -> None:
 def test_all_memory_of_a_card_is_given_and_no_more() -> None:
     assert check(CARD, HeldOnDevice(size=400, cores=90), charge(600, 10), slots=9) is None
     assert check(CARD, HeldOnDevice(size=400, cores=90), charge(601, 2), slots=9) == Refusal(
-        Code.NO_ROOM, "card 3 has 600 MiB and 10 % of its cores free, 601 MiB and 2 % are needed"
+        Code.NO_ROOM, "card 3 has 600 MiB and 10 percent of its cores free, 601 MiB and 2 percent are needed"
     )
 
 
 def test_all_cores_of_a_card_are_given_and_no_more() -> None:
     assert check(CARD, HeldOnDevice(cores=70), charge(1, 30), slots=9) is None
     assert check(CARD, HeldOnDevice(cores=70), charge(1, 31), slots=9) == Refusal(
-        Code.NO_ROOM, "card 3 has 1000 MiB and 30 % of its cores free, 1 MiB and 31 % are needed"
+        Code.NO_ROOM, "card 3 has 1000 MiB and 30 percent of its cores free, 1 MiB and 31 percent are needed"
     )
 
 
@@ -82,7 +82,7 @@ def test_beside_a_container_without_a_share_one_percent_stays_free(held: HeldOnD
     assert check(CARD, held, charge(1, 29, coreless=comes), slots=9) is None
     found = check(CARD, held, charge(1, 30, coreless=comes), slots=9)
     assert found is not None
-    assert found.message.endswith("30 % are needed; beside containers without a share 1 % must stay free")
+    assert found.message.endswith("30 percent are needed; beside containers without a share 1 percent must stay free")
 
 
 def test_all_slots_of_a_card_are_given_and_no_more() -> None:

@@ -256,7 +256,7 @@ def test_a_card_is_never_promised_twice(ledger: Ledger, verb: str) -> None:
     before = ledger.generation
     refusal = ledger.assume(A, on_card(0, 8138)) if verb == "assume" else ledger.observe(A, on_card(0, 8138))
     assert refusal == Refusal(
-        Code.NO_ROOM, "card 0 has 8137 MiB and 100 % of its cores free, 8138 MiB and 0 % are needed"
+        Code.NO_ROOM, "card 0 has 8137 MiB and 100 percent of its cores free, 8138 MiB and 0 percent are needed"
     )
     assert ledger.generation == before
     assert ledger.entry(A) is None
@@ -458,7 +458,7 @@ def test_cores_are_promised_in_full_only_where_everybody_has_some(
     refusal = ledger.assume(PodUID("last"), placement(given("main", piece(card_uuid("n1", 0), 10, then))))
     assert (refusal is None) == fits
     if refusal is not None:
-        assert refusal.message.endswith("; beside containers without a share 1 % must stay free")
+        assert refusal.message.endswith("; beside containers without a share 1 percent must stay free")
     assert ledger.audit() == []
 
 

@@ -90,8 +90,8 @@ async def test_a_choice_without_room_is_refused_with_an_event_and_changes_nothin
         (
             "p",
             "CardTaken",
-            "kubelet chose other cards than planned, and card 1 has 6276 MiB and 100 % of its cores free, "
-            "8138 MiB and 0 % are needed",
+            "kubelet chose other cards than planned, and card 1 has 6276 MiB and 100 percent of its cores free, "
+            "8138 MiB and 0 percent are needed",
         )
     ]
 

@@ -37,7 +37,7 @@ def test_a_pod_whose_card_is_full_already_is_a_problem_and_not_counted_twice() -
 
     assert found.totals.allocated_mib == 10_000
     assert [(p.name, p.reason) for p in found.problems] == [
-        ("b", "card 0 has 6276 MiB and 100 % of its cores free, 10000 MiB and 0 % are needed")
+        ("b", "card 0 has 6276 MiB and 100 percent of its cores free, 10000 MiB and 0 percent are needed")
     ]
 
 

@@ -272,7 +272,7 @@ def test_two_placements_on_one_place_leave_the_second_without_a_charge_until_the
     in_use(fed.ledger, "n1", 10_000)
     fed.feed.changed(GOOD)
     assert fed.ledger.conflicts() == {UID: EIGHT}
-    assert "8138 MiB and 0 % are needed" in fed.warnings[0]
+    assert "8138 MiB and 0 percent are needed" in fed.warnings[0]
     fed.feed.gone(PodUID("filler-n1-0"))
     assert fed.ledger.conflicts() == {}
     assert fed.free() == [FULL - 8138, FULL]

@@ -50,7 +50,7 @@ def check(card: Card, held: HeldOnDevice, charge: Charge, *, slots: int) -> Refu
 
 def _no_room(card: Card, held: HeldOnDevice, charge: Charge) -> str:
     return (
-        f"card {card.index} has {card.memory - held.size} MiB and {100 - held.cores} % of its cores free, "
-        f"{charge.memory} MiB and {charge.cores} % are needed"
-        + ("; beside containers without a share 1 % must stay free" if charge.cores == 100 - held.cores else "")
+        f"card {card.index} has {card.memory - held.size} MiB and {100 - held.cores} percent of its cores free, "
+        f"{charge.memory} MiB and {charge.cores} percent are needed"
+        + ("; beside containers without a share 1 percent must stay free" if charge.cores == 100 - held.cores else "")
     )

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fractile.model.words import LONGEST_SENTENCE, quoted
+from fractile.model.words import LONGEST_SENTENCE, quoted, unformatted
 
 
 class Code(StrEnum):
@@ -29,7 +29,8 @@ RESOLVABLE = frozenset({Code.NO_ROOM, Code.NO_CARDS})
 class Refusal(msgspec.Struct, frozen=True):
     """A refusal with its reason. ``message`` is one sentence without a final stop, ready for a pod event.
 
-    Whatever foreign text it repeats, it is one line of printable characters, and no longer than LONGEST_SENTENCE.
+    Whatever foreign text it repeats, it is one line of printable characters without a percent sign, and no longer than
+    LONGEST_SENTENCE.
     """
 
     code: Code
@@ -38,6 +39,8 @@ class Refusal(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if len(self.message) > LONGEST_SENTENCE or not self.message.isprintable():
             msgspec.structs.force_setattr(self, "message", quoted(self.message, LONGEST_SENTENCE))
+        if "%" in self.message:
+            msgspec.structs.force_setattr(self, "message", unformatted(self.message))
 
     @property
     def resolvable(self) -> bool:

@@ -14,6 +14,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
+def unformatted(text: str) -> str:
+    """The text without percent signs: kube-scheduler uses what an extender says as a format of its event, so "90 % of"
+    would become "90 %!o(MISSING)f". Ours say "percent"; those in quoted names become U+FF05, which looks the same."""
+    return text.replace("%", "\uff05")
+
+
 def quoted(text: str, most: int = LONGEST_QUOTE) -> str:
     """The text in at most so many characters, "..." included."""
     return printable(text if len(text) <= most else f"{text[: most - 3]}...")

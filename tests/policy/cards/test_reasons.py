@@ -134,7 +134,7 @@ CASES = [
         busy((9000, 20), (9000, 0)),
         [by_share(100, 30)],
         Code.NO_ROOM,
-        "cores: 30 % asked, free per card: 20, 0 %",
+        "cores: 30 percent asked, free per card: 20, 0 percent",
         id="cores",
     ),
     pytest.param(
@@ -155,7 +155,8 @@ CASES = [
         busy((9000, 20), (50, 90)),
         [by_share(100, 30)],
         Code.NO_ROOM,
-        "100 MiB and 30 % of the cores asked on one card, free per card: 9000 MiB and 20 %, 50 MiB and 90 %",
+        "100 MiB and 30 percent of the cores asked on one card, free per card: 9000 MiB and 20 percent, "
+        "50 MiB and 90 percent",
         id="memory here and cores there",
     ),
     pytest.param(
@@ -163,15 +164,15 @@ CASES = [
         [by_share(100, 30)],
         Code.NO_ROOM,
         "100 MiB asked on one card, the most free on one is 60 MiB (card 0; 110 MiB free on 2 cards together) "
-        "and cores: 30 % asked, free per card: 20, 10 %",
+        "and cores: 30 percent asked, free per card: 20, 10 percent",
         id="neither memory nor cores",
     ),
     pytest.param(
         node_state("n", FULL),
         [by_share(100, 60, "warm", role=Role.INIT), by_share(100, 70, "a"), by_share(100, 40, "b")],
         Code.TOO_LARGE,
-        "100 + 100 + 100 MiB asked, the cards here have 16276 MiB, and 60 + 70 + 40 % of the cores, the cards here "
-        "have 100 %",
+        "100 + 100 + 100 MiB asked, the cards here have 16276 MiB, and 60 + 70 + 40 percent of the cores, the cards "
+        "here have 100 percent",
         id="more cores than there are",
     ),
     pytest.param(
@@ -188,7 +189,7 @@ CASES = [
         busy((6000, 100)),
         [by_slots(1, 0, percent=50)],
         Code.NO_ROOM,
-        "50 % of the memory asked on one card, the most free on one is 6000 MiB "
+        "50 percent of the memory asked on one card, the most free on one is 6000 MiB "
         "(card 0; 6000 MiB free on 1 card together)",
         id="a percentage",
     ),

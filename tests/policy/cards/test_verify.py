@@ -82,7 +82,7 @@ def test_what_annotations_can_change_is_no_mismatch_but_bars_a_choice() -> None:
         pytest.param(
             MEMORY,
             placement(given("main", piece("a", cores=50))),
-            "0 % of a card's cores, the placement gives 50 %",
+            "0 percent of a card's cores, the placement gives 50 percent",
             id="cores",
         ),
         pytest.param(
@@ -106,7 +106,7 @@ def test_what_annotations_can_change_is_no_mismatch_but_bars_a_choice() -> None:
         pytest.param(
             WHOLE,
             placement(given("main", piece("a", 16276, 100), piece("b", 16276, 10))),
-            "100 % of a card's cores, the placement gives 10 %",
+            "100 percent of a card's cores, the placement gives 10 percent",
             id="a whole card in part",
         ),
     ],

@@ -158,8 +158,8 @@ def _one_card(part: SharedCard, cards: Sequence[CardState], *, ever: bool) -> st
         said = [] if any(roomy) else [_memory_short(part, cards, ever=ever)]
         return " and ".join(said if any(timely) else [*said, _cores_short(cores, cards, ever=ever)])
     if cores:
-        asked = f"{_memory(part.containers)} and {cores} % of the cores asked on one card"
-        return f"{asked}, free per card: {_list(cards, lambda c: f'{c.free_memory} MiB and {_cores(c)} %')}"
+        asked = f"{_memory(part.containers)} and {cores} percent of the cores asked on one card"
+        return f"{asked}, free per card: {_list(cards, lambda c: f'{c.free_memory} MiB and {_cores(c)} percent')}"
     if any(map(part.fits, cards)):
         return _memory_short(part, cards, ever=ever)
     return f"{_memory(part.containers)} asked on one card, and where so much is free all cores are promised to others"
@@ -179,10 +179,10 @@ def _memory_short(part: SharedCard, cards: Sequence[CardState], *, ever: bool) -
 
 def _cores_short(cores: int, cards: Sequence[CardState], *, ever: bool) -> str:
     if ever:
-        return f"cores: {cores} % asked of one card by containers that must share it"
+        return f"cores: {cores} percent asked of one card by containers that must share it"
     if not cores:
         return "cores: those of every card are promised to others"
-    return f"cores: {cores} % asked, free per card: {_list(cards, lambda c: str(_cores(c)))} %"
+    return f"cores: {cores} percent asked, free per card: {_list(cards, lambda c: str(_cores(c)))} percent"
 
 
 def _slots_short(asked: int, cards: Sequence[CardState]) -> str:
@@ -197,7 +197,7 @@ def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState],
     said = f"{_memories(containers)} asked, {there} {_list(cards, lambda c: str(c.free_memory))} MiB"
     if any(c.request.cores for c in containers):
         shares = _sum([str(c.request.cores) for c in containers])
-        said += f", and {shares} % of the cores, {there} {_list(cards, lambda c: str(_cores(c)))} %"
+        said += f", and {shares} percent of the cores, {there} {_list(cards, lambda c: str(_cores(c)))} percent"
     return said
 
 
@@ -265,7 +265,7 @@ def _memory(containers: Sequence[ContainerRequest]) -> str:
     parts = max((c.request.memory_percent for c in containers), default=0)
     amount = peak(containers, MiB(0)).memory
     said = [f"{amount} MiB"] if amount or not parts else []
-    return " and ".join([*said, f"{parts} % of the memory"] if parts else said)
+    return " and ".join([*said, f"{parts} percent of the memory"] if parts else said)
 
 
 def _memories(containers: Sequence[ContainerRequest]) -> str:
@@ -280,7 +280,7 @@ def _sum(amounts: Sequence[str]) -> str:
 
 
 def _amounts(container: ContainerRequest) -> str:
-    cores = f" and {container.request.cores} % of the cores" if container.request.cores else ""
+    cores = f" and {container.request.cores} percent of the cores" if container.request.cores else ""
     return _memory([container]) + cores
 
 

@@ -57,7 +57,7 @@ def _slice_mismatch(want: Request, part: Slice) -> str | None:
         if not (want.exclusive or want.memory_percent) and part.memory != want.memory:
             return f"asks for {want.memory} MiB, the placement gives {part.memory} MiB"
         if part.cores != (WHOLE if want.exclusive else want.cores):
-            return f"asks for {want.cores} % of a card's cores, the placement gives {part.cores} %"
+            return f"asks for {want.cores} percent of a card's cores, the placement gives {part.cores} percent"
     if part.slots != want.slots:
         return f"asks for {want.slots} slot(s) of a card, the placement gives {part.slots}"
     return None

@@ -2,7 +2,8 @@
 
 The Go structs have no JSON tags: outer keys are capitalised, absent values are null, older versions wrote lower case
 and Go ignores case on input. We answer capitalised and accept any case. A status other than 200 makes kube-scheduler
-drop the body, so every answer, errors included, is a 200.
+drop the body, so every answer, errors included, is a 200. Errors and reasons become formats of Go's ``Errorf`` and
+``Eventf``, so none may hold a percent sign (``model.refusal`` sees to the reasons).
 """
 
 from collections.abc import Sized
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fractile.errors import WireError
+from fractile.model.words import unformatted
 from fractile.wire.kubernetes.objects import ObjectMeta, Pod, PodSpec
 
 MOST_NODES = 20_000  # that a request may name; Kubernetes is made for 5,000
@@ -81,6 +83,10 @@ class FilterResult(msgspec.Struct, frozen=True):
     error: str = msgspec.field(default="", name="Error")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
 
+    def __post_init__(self) -> None:
+        if "%" in self.error:
+            msgspec.structs.force_setattr(self, "error", unformatted(self.error))
+
 
 class HostPriority(msgspec.Struct, frozen=True, gc=False):
     """One node's score, 0 .. 10."""
@@ -93,6 +99,10 @@ class BindingResult(msgspec.Struct, frozen=True):
     """The answer of bind: an empty error means bound."""
 
     error: str = msgspec.field(default="", name="Error")
+
+    def __post_init__(self) -> None:
+        if "%" in self.error:
+            msgspec.structs.force_setattr(self, "error", unformatted(self.error))
 
 
 class MetaPod(msgspec.Struct, frozen=True):
