@@ -9,7 +9,7 @@ from fractile.wire.files.quota_file import KEY
 from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
 from fractile.wire.output.why import RefusingNodes
 from tests.fakes.apiserver import FakeApiServer, Fault
-from tests.reports.objects import card, container
+from tests.reports.objects import card, container, placed, pod
 from tests.reports.why.why_cluster import fill, later, machine, submit, text, waiting, why
 
 TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
@@ -42,7 +42,7 @@ async def test_nodes_are_grouped_by_the_filters_sentences_and_each_change_was_tr
     )
     assert changes == {
         "tolerate": ("tolerate the taint team=b:NoSchedule", "n3"),
-        "smaller-part": ("take 8138 MiB of 1 GPU instead of 10000 MiB of 1 GPU", changes["smaller-part"][1]),
+        "smaller-part": ("ask for aliyun.com/gpu-mem: 8138 instead of 10000", changes["smaller-part"][1]),
         "one-more-node": changes["one-more-node"],
     }
     assert found.verdict.endswith(f"none of 3 nodes takes it; 2 of them: {TOO_LITTLE}")
@@ -164,7 +164,7 @@ async def test_other_pods_that_wait_change_nothing(filled: FakeApiServer, tmp_pa
     after = await why(filled, tmp_path, "large")
 
     assert before.changes == after.changes != ()
-    assert "instead of 10000 MiB" in next(c.sentence for c in before.changes if c.change == "smaller-part")
+    assert "instead of 10000" in next(c.sentence for c in before.changes if c.change == "smaller-part")
 
 
 async def test_a_toleration_that_is_named_is_enough(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -287,6 +287,47 @@ async def test_a_spoiled_quota_gives_nothing_as_long_as_nothing_was_kept(filled:
     assert found.quota.state == "malformed"
     assert "quota ConfigMap fractile-system/fractile-quota: " in found.verdict
     assert found.fits == ()
+    assert [c.change for c in found.changes] == ["correct-quota"]
+    assert found.changes[0].sentence == f"correct the {found.verdict}"
+
+
+async def test_of_a_spoiled_quota_the_one_that_was_kept_is_raised_where_it_is_corrected(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    quota(filled, "{")
+    meta = {"name": "fractile-quota-kept", "namespace": "fractile-system"}
+    kept = {"metadata": meta, "data": {KEY: '{"default": {"quota": {"V100": 1}}}'}}
+    filled.create(paths.config_maps("fractile-system"), kept)
+    submit(filled, waiting("more", container("main", 4069)))
+    (change,) = (await why(filled, tmp_path, "more")).changes
+
+    assert change.change == "correct-quota"
+    assert change.sentence.startswith("correct the quota ConfigMap fractile-system/fractile-quota: ")
+    assert change.sentence.endswith("; and raise the quota of namespace default there")
+
+
+async def test_no_change_is_named_after_which_the_quota_still_refuses(filled: FakeApiServer, tmp_path: Path) -> None:
+    """The cards are full, so without the quota too the pod would wait; and the quota gives nothing more."""
+    quota(filled, '{"default": {"quota": {"V100": 1}}}')
+    submit(filled, waiting("large", container("main", 10_000), tolerations=[{"operator": "Exists"}]))
+    filled.create(
+        paths.pods("default"), pod("on-n3", container("main", 8138), on="n3", placed=placed("n3", main=(0, 8138)))
+    )
+    found = await why(filled, tmp_path, "large")
+
+    assert found.changes == ()
+    assert found.notes[0].startswith(
+        "changes are left out after which it would still be refused: namespace default may "
+    )
+
+
+async def test_a_change_that_the_quota_bears_is_named(filled: FakeApiServer, tmp_path: Path) -> None:
+    quota(filled, '{"default": {"quota": {"V100": 1.6}}}')
+    submit(filled, waiting("large", container("main", 10_000)))
+    sentences = [c.sentence for c in (await why(filled, tmp_path, "large")).changes]
+
+    assert "ask for aliyun.com/gpu-mem: 8138 instead of 10000" in sentences
+    assert not any(s.startswith(("add one node", "tolerate")) for s in sentences)
 
 
 async def test_no_change_is_named_when_the_quota_is_not_all(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -296,7 +337,10 @@ async def test_no_change_is_named_when_the_quota_is_not_all(filled: FakeApiServe
     found = await why(filled, tmp_path, "large")
 
     assert found.changes == ()
-    assert found.notes == ("the quota is not all that stands in its way, so no single change was sought",)
+    assert found.notes == (
+        "changes are left out after which it would still be refused: namespace default may hold 1 V100, holds 1, and "
+        "this pod takes 0.62",
+    )
 
 
 async def test_a_quota_that_may_not_be_read_is_a_note(filled: FakeApiServer, tmp_path: Path) -> None:

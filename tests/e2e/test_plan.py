@@ -89,4 +89,4 @@ def test_why_pods_wait_and_what_would_help(cluster: LocalCluster, work: DemoWork
     assert moves == [("e2e-plan/free", "n1", "n2")]
     assert [(p.pod, p.node) for stage in found.stages for p in stage.admits] == [("e2e-plan/two", "n1")]
     assert {name: w.node_of(pod) for name, pod in work.pods().items()} == before
-    assert "would fit: ask for 1 GPU instead of 2" in fractile_plan(cluster)
+    assert "would fit: ask for aliyun.com/gpu-count: 1 instead of 2" in fractile_plan(cluster)

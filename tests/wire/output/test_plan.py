@@ -36,7 +36,9 @@ PLAN = Plan(
             pods=("team/b",),
             asks=PodResources(8_000, 16_384, 4, "4 whole GPUs"),
             reasons=(Reason(("gpu",), 2), Reason(("model", "cpu"), 1)),
-            changes=(PodChange("fewer-gpus", "ask for 2 GPUs instead of 4", "n1", 4, 2),),
+            changes=(
+                PodChange("fewer-gpus", "ask for nvidia.com/gpu: 2 instead of 4", "n1", 4, 2, {"nvidia.com/gpu": 2}),
+            ),
         ),
     ),
     growth=(

@@ -71,7 +71,7 @@ def _reasons(group: RefusingNodes) -> str:
 
 
 def _where(change: str, node: str) -> str:
-    return f" (on {node})" if node and change not in ("one-more-node", "change-pool") else ""
+    return f" (on {node})" if node and change not in ("one-more-node", "change-pool", "correct-quota") else ""
 
 
 def _quota(quota: QuotaState) -> Iterator[str]:

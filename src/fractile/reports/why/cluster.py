@@ -23,6 +23,7 @@ from fractile.model.sharing import ClusterSharing
 from fractile.model.units import NodeName, PodUID
 from fractile.reconcile.nominations import Nominations
 from fractile.reports.why.read import SHARING, Read
+from fractile.sim.snapshot.cluster_snapshot import Machine
 from fractile.watch.assigned_pods import AssignedPods
 from fractile.watch.event_handlers import PodHandlers
 from fractile.watch.quotas import place_of
@@ -31,9 +32,10 @@ from fractile.wire.files import quota_file, sharing_file
 from fractile.wire.fractile import resource_class
 from fractile.wire.fractile.extended_resource import to_card, withheld
 from fractile.wire.kubernetes.extender import FilterResult
-from fractile.wire.kubernetes.objects import ConfigMap, Pod
+from fractile.wire.kubernetes.objects import ConfigMap, ObjectMeta, Pod
 
 _SHARING = "sharing.yaml"
+_NEW = "(a new node)"  # which no node of a cluster can be called
 
 
 class ClusterView:
@@ -45,6 +47,7 @@ class ClusterView:
         self.doubts: dict[PodUID, str] = {}
         self.cut = ClusterSharing()
         self._pod = read.pod
+        self._pools: dict[str, str] = {}
         self._put_sharing(read)
         shown = _cards(read)
         cards = [(node, card) for node, card, _ in shown]
@@ -81,11 +84,42 @@ class ClusterView:
         left = self.ledger.usage.allowance(self.request) if isinstance(self.request, PodRequest) else None
         return left.message if isinstance(left, Refusal) else ""
 
+    @property
+    def bounded(self) -> bool:
+        """Whether a quota or rules of how cards may be cut have a say about the pod."""
+        limited = isinstance(self.request, PodRequest) and self.ledger.usage.allowance(self.request) is not None
+        return limited or self.cut != ClusterSharing()
+
+    def request_of(self, pod: Pod) -> PodRequest | Refusal | None:
+        """What such a pod would ask for."""
+        return resolved(parse_pod(pod, self.unit, self.families), self.index)
+
+    def refused_on(self, request: PodRequest, node: str) -> str:
+        """Why that node would refuse a pod which asks so; "" when it would take it."""
+        found = self._answer(request, [node])
+        return "" if found.node_names else next(iter((*found.failed.values(), *found.unresolvable.values())), "")
+
+    def refused_on_new(self, request: PodRequest, machine: Machine) -> str:
+        """The same of a node that is not there yet."""
+        name = NodeName(_NEW)
+        self._pools[name] = machine.labels.get(sharing_file.POOL_LABEL, "")
+        self.ledger.usage.put_place(name, place_of(ObjectMeta(labels=dict(machine.labels))))
+        for card in machine.cards:
+            self.ledger.put_card(name, card)
+        try:
+            return self.refused_on(request, name)
+        finally:
+            for card in machine.cards:
+                self.ledger.drop_card(card.uuid)
+
     def _filtered(self, names: list[str]) -> FilterResult:
-        found = filter_nodes(self.request, names, self.ledger)
         if not isinstance(self.request, PodRequest):
-            return found
-        return keep_room(found, self._pod, self.request, self.ledger, self._nominations)
+            return filter_nodes(self.request, names, self.ledger)
+        return self._answer(self.request, names)
+
+    def _answer(self, request: PodRequest, names: list[str]) -> FilterResult:
+        found = filter_nodes(request, names, self.ledger)
+        return keep_room(found, self._pod, request, self.ledger, self._nominations)
 
     def _put_sharing(self, read: Read) -> None:
         """As written now. Rules that make no sense count as none: the control plane's log says where they are wrong."""
@@ -94,8 +128,8 @@ class ClusterView:
         with contextlib.suppress(WireError):
             self.cut = sharing_file.decode((read.sharing.data or {}).get(_SHARING, ""), SHARING)
         labels = {n.metadata.name: n.metadata.labels or {} for _, n in read.objects.nodes}
-        pools = {name: own.get(sharing_file.POOL_LABEL, "") for name, own in labels.items()}
-        self.ledger.share_by(lambda node, model: self.cut.rule(pools.get(node, ""), model), sized=self.cut.sized)
+        self._pools = {name: own.get(sharing_file.POOL_LABEL, "") for name, own in labels.items()}
+        self.ledger.share_by(lambda node, model: self.cut.rule(self._pools.get(node, ""), model), sized=self.cut.sized)
 
     def _put_classes(self, classes: Sequence[resource_class.ResourceClass]) -> None:
         for written in classes:

@@ -11,20 +11,22 @@ import numpy as np
 
 from fractile.model.quota import POOL_LABELS, NamespaceQuota
 from fractile.model.request import PodRequest
-from fractile.model.sharing import ClusterSharing
 from fractile.model.units import NodeName
 from fractile.policy.nodes.policies.table import POLICIES
 from fractile.reports.why.cluster import ClusterView
+from fractile.reports.why.trials import refused_after
 from fractile.sim.planner.placing import Placer
 from fractile.sim.planner.reasons import changes as single_changes
 from fractile.sim.planner.shapes import shapes_in
 from fractile.sim.planner.stock import PlannerStock
-from fractile.sim.snapshot.cluster_snapshot import Demand, Machine, Snapshot
+from fractile.sim.snapshot.cluster_snapshot import Demand, Machine, Snapshot, Task
+from fractile.wire.kubernetes.why_objects import ObservedPod
 from fractile.wire.output.plan import PodChange
 from fractile.wire.output.why import RefusingNodes
 
 RAISE_QUOTA = "raise-quota"
 CHANGE_POOL = "change-pool"
+CORRECT_QUOTA = "correct-quota"
 _POLICY = "first-fit"  # for where something would go, of which only whether it would is said
 
 
@@ -38,9 +40,15 @@ class NodeFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    cluster: ClusterView, snapshot: Snapshot, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
+    cluster: ClusterView,
+    pod: ObservedPod,
+    snapshot: Snapshot,
+    names: list[str],
+    quotas: Mapping[str, NamespaceQuota],
+    problem: str,
 ) -> NodeFindings:
-    """``snapshot``: the pods that run, and the pod itself as the only one that waits, unless it cannot be planned."""
+    """``snapshot``: the pods that run, and the pod itself as the only one that waits, unless it cannot be planned.
+    ``quotas``: those in force; ``problem``: what is wrong with their ConfigMap."""
     found = cluster.filtered(names)
     placer, demand = _books(snapshot)
     lacks = _of_nodes(placer.stock, demand) if demand else {}
@@ -57,12 +65,13 @@ def judge(
         return NodeFindings(fits=fits, groups=groups)
     refused = frozenset((*found.failed, *found.unresolvable))
     freed = _without_quota(cluster, names, quotas, problem) & refused
-    if freed:
+    if freed - lacks.keys():
         changes, notes = _of_quota(cluster, freed - lacks.keys(), quotas, problem)
     else:
-        changes, notes = tuple(_planned(placer, demand)), tuple(_not_sought(placer, demand, cluster.request))
-    if changes and cluster.cut != ClusterSharing():
-        notes = (*notes, "the changes were not tried against the rules of how cards may be cut")
+        changes, notes = _tried(cluster, pod, placer, snapshot.pending[0])
+        notes = (*notes, *_not_sought(placer, demand, cluster.request))
+    if freed and not changes and not notes:
+        notes = ("the quota is not all that stands in its way, so no single change was sought",)
     return NodeFindings(fits=fits, groups=groups, changes=changes, notes=notes)
 
 
@@ -149,7 +158,7 @@ def _limited_by(
     try:
         return frozenset(cluster.filtered(names).node_names or ())
     finally:
-        cluster.limit(dict(quotas), problem)
+        cluster.limit(dict(quotas), "" if quotas else problem)
 
 
 def _of_quota(
@@ -157,11 +166,9 @@ def _of_quota(
 ) -> tuple[tuple[PodChange, ...], tuple[str, ...]]:
     """``open_to``: nodes that would take it if there were no quota. Amounts and pools are two things of one quota, and
     whoever is barred by the one gains nothing by the other."""
-    if not open_to:
-        return (), ("the quota is not all that stands in its way, so no single change was sought",)
     namespace = cluster.request.namespace if isinstance(cluster.request, PodRequest) else ""
     own = quotas.get(namespace)
-    raised = PodChange(RAISE_QUOTA, f"raise the quota of namespace {namespace}", min(open_to))
+    raised = _raised(namespace, min(open_to), own, problem)
     if own is None or own.pools is None:
         return (raised,), ()
     names = sorted(open_to)
@@ -181,6 +188,14 @@ def _of_quota(
     return tuple(found), ()
 
 
+def _raised(namespace: str, node: str, own: NamespaceQuota | None, problem: str) -> PodChange:
+    """A ConfigMap that makes no sense is corrected first; where nothing of it is in force, that is all."""
+    raise_it = f"raise the quota of namespace {namespace}"
+    if not problem:
+        return PodChange(RAISE_QUOTA, raise_it, node)
+    return PodChange(CORRECT_QUOTA, f"correct the {problem}" + (f"; and {raise_it} there" if own else ""), node)
+
+
 def _other_pool(node: str, cluster: ClusterView, namespace: str, pools: tuple[str, ...]) -> PodChange:
     here = cluster.ledger.usage.place(NodeName(node)).pool
     ways = [f"label {node} {POOL_LABELS[0]}={pools[0]}"] if pools else []
@@ -188,9 +203,21 @@ def _other_pool(node: str, cluster: ClusterView, namespace: str, pools: tuple[st
     return PodChange(CHANGE_POOL, ", or ".join(ways) or f"leave pool out of the quota of namespace {namespace}", node)
 
 
-def _planned(placer: Placer, demand: Demand) -> Iterator[PodChange]:
-    if demand.part is not None and placer.would_fit(demand) is None:
-        yield from single_changes(placer, demand, shapes_in(placer.stock.machines))
+def _tried(
+    cluster: ClusterView, pod: ObservedPod, placer: Placer, task: Task
+) -> tuple[tuple[PodChange, ...], tuple[str, ...]]:
+    """Changes that the planner proposes and after which the filter takes the pod."""
+    demand = task.demand
+    if demand.part is None or placer.would_fit(demand) is not None:
+        return (), ()
+    shapes = shapes_in(placer.stock.machines)
+    judged = [
+        (change, refused_after(change, cluster, pod, shapes))
+        for change in single_changes(placer, demand, shapes, task.units)
+    ]
+    why_not = next((sentence for _, sentence in judged if sentence), "")
+    notes = (f"changes are left out after which it would still be refused: {why_not}",) if why_not else ()
+    return tuple(change for change, sentence in judged if not sentence), notes
 
 
 def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:

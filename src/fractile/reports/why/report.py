@@ -57,7 +57,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
     answer = NodeFindings()
     if state == "pending" and isinstance(cluster.request, PodRequest):
         names = [n.metadata.name for _, n in read.objects.nodes]
-        answer = nodes.judge(cluster, _alone(read, notes), names, quotas, problem if not quotas else "")
+        answer = nodes.judge(cluster, pod, _alone(read, notes), names, quotas, problem)
     # 3. All that is known of it.
     request = cluster.parsed
     found = Why(

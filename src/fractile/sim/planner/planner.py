@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from fractile.dialects.units import FamilyUnits
 from fractile.policy.nodes.policy import Policy
 from fractile.policy.nodes.view import WHOLE_GPU
 from fractile.sim.planner.free import consolidation
@@ -125,13 +126,13 @@ def _gpus(placer: Placer, demands: Iterable[Demand]) -> float:
 def _waiting(
     placer: Placer, left: Sequence[Task], shapes: Sequence[tuple[str, Machine]], tell: Tell
 ) -> tuple[WaitingGroup, ...]:
-    alike: dict[Demand, list[str]] = {}
+    alike: dict[tuple[Demand, FamilyUnits | None], list[str]] = {}
     for task in left:
-        alike.setdefault(task.demand, []).append(task.key)
+        alike.setdefault((task.demand, task.units), []).append(task.key)
     found: list[WaitingGroup] = []
-    for demand, keys in alike.items():
+    for (demand, units), keys in alike.items():
         why = reasons(placer.stock.lack(demand))
-        found.append(WaitingGroup(tuple(keys), _asked(demand), why, changes(placer, demand, shapes)))
+        found.append(WaitingGroup(tuple(keys), _asked(demand), why, changes(placer, demand, shapes, units)))
         tell("reasons")
     return tuple(found)
 

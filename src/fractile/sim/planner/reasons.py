@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from fractile.policy.nodes.view import WHOLE_GPU, Flags
+from fractile.dialects.units import FamilyUnits
+from fractile.policy.nodes.view import Flags
 from fractile.policy.nodes.where import Where
 from fractile.sim.kinds import Kinds
 from fractile.sim.planner.placing import Placer
-from fractile.sim.planner.stock import KEPT, LACKS, Lack, PlannerStock
+from fractile.sim.planner.smaller import smaller
+from fractile.sim.planner.stock import LACKS, Lack, PlannerStock
 from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, Machine
-from fractile.sim.snapshot.rows import asked
 from fractile.wire.kubernetes.manifests import Taint, Toleration
 from fractile.wire.output.plan import PodChange, Reason
 
@@ -30,22 +31,27 @@ def reasons(lack: Lack) -> tuple[Reason, ...]:
     return tuple(sorted(found, key=lambda r: (-r.nodes, len(r.lacks), r.lacks)))
 
 
-def changes(placer: Placer, demand: Demand, shapes: Sequence[tuple[str, Machine]]) -> tuple[PodChange, ...]:
-    """Every single change that lets the pod in, the mildest first; each was tried on the cluster as it is."""
+def changes(
+    placer: Placer, demand: Demand, shapes: Sequence[tuple[str, Machine]], units: FamilyUnits | None = None
+) -> tuple[PodChange, ...]:
+    """Every single change that lets the pod in, the mildest first; each was tried on the cluster as it is. ``units``:
+    in which the pod asks, so that amounts can be written down."""
     lack = placer.stock.lack(demand)
     found: list[PodChange] = []
-    for change, other in _candidates(placer.stock, demand, lack):
+    for change, other in _candidates(placer.stock, demand, lack, units):
         row = placer.would_fit(other)
         if row is not None:
             found.append(msgspec.structs.replace(change, node=placer.stock.machines[row].name))
     return (*found, *_one_more_node(demand, shapes))
 
 
-def _candidates(stock: PlannerStock, demand: Demand, lack: Lack) -> Iterator[tuple[PodChange, Demand]]:
+def _candidates(
+    stock: PlannerStock, demand: Demand, lack: Lack, units: FamilyUnits | None
+) -> Iterator[tuple[PodChange, Demand]]:
     yield from _other_conditions(stock, demand, lack)
     yield from _less_of_the_node(stock, demand, lack)
     if demand.part is not None:
-        yield from _less_of_cards(stock, demand, demand.part, lack)
+        yield from _less_of_cards(stock, demand, demand.part, lack, units)
 
 
 def _alone(lack: Lack, *names: str) -> Flags:
@@ -109,52 +115,34 @@ def _less_of_the_node(stock: PlannerStock, demand: Demand, lack: Lack) -> Iterat
 
 
 def _less_of_cards(
-    stock: PlannerStock, demand: Demand, part: DemandPart, lack: Lack
+    stock: PlannerStock, demand: Demand, part: DemandPart, lack: Lack, units: FamilyUnits | None
 ) -> Iterator[tuple[PodChange, Demand]]:
     nodes = _alone(lack, "gpu", "size", "no_gpu")
     if not nodes.any():
         return
     if part.count > 1:
-        yield from _fewer_gpus(stock, demand, part, nodes)
+        yield from _fewer_gpus(stock, demand, part, nodes, units)
         return
     cards = stock.kinds.admitted(part) & stock.present & nodes[:, None]
-    if part.exclusive:
-        left = int(np.max(stock.view.gpu_left, where=cards, initial=0))
-        other = DemandPart(1, share=left, compute=left, selectors=part.selectors, models=part.models)
-        sentence = f"take {left / 10:g} % of a GPU instead of a whole one"
-        if 0 < left < WHOLE_GPU:
-            yield PodChange("smaller-part", sentence, "", WHOLE_GPU, left), msgspec.structs.replace(demand, part=other)
-        return
-    for other, wanted, to in _smaller(stock, part, cards):
-        if 0 < to < wanted:
-            sentence = f"take {asked(other)} instead of {asked(part)}"
-            yield PodChange("smaller-part", sentence, "", wanted, to), msgspec.structs.replace(demand, part=other)
+    for less in smaller(stock, part, cards, units):
+        change = PodChange("smaller-part", less.sentence, "", less.wanted, less.to, less.amounts)
+        yield change, msgspec.structs.replace(demand, part=less.part)
 
 
 def _fewer_gpus(
-    stock: PlannerStock, demand: Demand, part: DemandPart, nodes: Flags
+    stock: PlannerStock, demand: Demand, part: DemandPart, nodes: Flags, units: FamilyUnits | None
 ) -> Iterator[tuple[PodChange, Demand]]:
     count = int(np.max(stock.fitting(part).sum(axis=1), where=nodes, initial=0))
-    if 0 < count < part.count:
-        other = msgspec.structs.replace(demand, part=msgspec.structs.replace(part, count=count))
+    if not 0 < count < part.count:
+        return
+    other = msgspec.structs.replace(demand, part=msgspec.structs.replace(part, count=count))
+    if units is None or units.together:
         sentence = f"ask for {count} GPU{'' if count == 1 else 's'} instead of {part.count}"
         yield PodChange("fewer-gpus", sentence, "", part.count, count), other
-
-
-def _smaller(stock: PlannerStock, part: DemandPart, cards: Flags) -> Iterator[tuple[DemandPart, int, int]]:
-    """The part with less memory, with less time, and with less of both where they are one amount; what it wanted and
-    what is left: MiB or thousandths."""
-    replace = msgspec.structs.replace
-    if part.memory and not part.share:
-        memory = int(np.max(stock.card_left, where=cards & (stock.time_left >= (part.compute or KEPT)), initial=0))
-        yield replace(part, memory=memory), part.memory, memory
-    if part.compute and not part.share:
-        room = cards & (stock.card_left >= part.memory)
-        time = int(np.max(stock.time_left, where=room, initial=0))
-        yield replace(part, compute=time), part.compute, time
-    if part.share:
-        left = int(np.max(stock.view.gpu_left, where=cards, initial=0))
-        yield replace(part, share=left, compute=min(part.compute, left), memory=0), part.share, left
+        return
+    amount, before = count * units.per_card, part.count * units.per_card
+    sentence = f"ask for {units.cards}: {amount} instead of {before}"
+    yield PodChange("fewer-gpus", sentence, "", part.count, count, {units.cards: amount}), other
 
 
 def _one_more_node(demand: Demand, shapes: Sequence[tuple[str, Machine]]) -> Iterator[PodChange]:

@@ -155,13 +155,21 @@ class PlannerStock:
         if part.exclusive:
             return ok & (self.users[rows] == 0)
         ok &= self._memory(part, rows) <= self.card_left[rows]
-        time = self.time_left[rows]
         if not part.compute:
-            return ok & (time >= KEPT)
-        return ok & (time - part.compute >= np.where(self._timeless[rows] > 0, KEPT, 0))
+            return ok & (self.time_left[rows] >= KEPT)
+        return ok & (part.compute <= self.time_open(rows))
 
     def _memory(self, part: DemandPart, rows: slice = slice(None)) -> Ints:
         return part.memory + self.card_memory[rows] * part.share // 1000
+
+    def time_open(self, rows: slice = slice(None)) -> Ints:
+        """Thousandths of each card's time that can still be promised. [N, D]"""
+        return self.time_left[rows] - np.where(self._timeless[rows] > 0, KEPT, 0)
+
+    def memory_share(self) -> Ints:
+        """Thousandths of each card's memory that are left; all where nobody said how much it has. [N, D]"""
+        known = np.maximum(self.card_memory, 1)
+        return np.where(self.card_memory > 0, self.card_left * WHOLE_GPU // known, WHOLE_GPU)
 
     def loosest(self, part: DemandPart, row: int) -> tuple[int, ...]:
         """Cards for a pod that runs there already: such as have room, the fullest first, then any that are left least

@@ -32,7 +32,7 @@ from fractile.sim.snapshot.cluster_snapshot import (
     Taken,
     Task,
 )
-from fractile.sim.snapshot.demand import RequestReading, demand_of, mebibytes, milli
+from fractile.sim.snapshot.demand import RequestReading, demand_of, mebibytes, milli, units_asked
 from fractile.wire.fractile import placement, resource_class
 from fractile.wire.fractile.departed import DepartedContainer, departed, taken
 from fractile.wire.fractile.extended_resource import ExtendedResource, to_card
@@ -246,6 +246,7 @@ def _tasks(named: NamedPod, reading: RequestReading, wrong: Wrong, notes: dict[s
         node=pod.spec.node_name,
         cards=_held(pod, demand),
         fixed=_fixed(pod),
+        units=None if pod.spec.node_name or demand.part is None else units_asked(pod, reading),
     )
     if named.replicas is None:
         yield task

@@ -6,6 +6,7 @@ Amounts are integers: CPU in thousandths, memory in MiB, compute time of a card 
 
 import msgspec
 
+from fractile.dialects.units import FamilyUnits
 from fractile.model.card import Card
 from fractile.model.request import Selector
 from fractile.policy.nodes.where import ANYWHERE, Labels, Where
@@ -97,7 +98,8 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A pod. ``fixed``: why it cannot be moved; "" if it can."""
+    """A pod. ``fixed``: why it cannot be moved; "" if it can. ``units``: in which one that waits asks for cards; None
+    where nobody says it, as in a trace, and for classes."""
 
     namespace: str
     name: str
@@ -108,6 +110,7 @@ class Task(msgspec.Struct, frozen=True):
     node: str = ""  # where it runs
     cards: tuple[tuple[str, int, int], ...] = ()  # of each card that it holds: UUID, MiB, thousandths
     fixed: str = ""
+    units: FamilyUnits | None = None
 
     @property
     def key(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fractile.dialects.table import NAMES, containers_in_order, parse_pod
+from fractile.dialects.units import FamilyUnits, units_of
 from fractile.errors import WireError
 from fractile.model.refusal import Refusal
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Request, Role, Selector
@@ -53,6 +54,12 @@ def demand_of(pod: PlannedPod, reading: RequestReading) -> Demand | Refusal:
         part=_part(found.gpus) if found else None,
         where=where_of(pod.spec),
     )
+
+
+def units_asked(pod: PlannedPod, reading: RequestReading) -> FamilyUnits | None:
+    """The units in which the pod asks for GPUs; None where it asks by classes, in several families, or for none."""
+    found = parse_pod(pod, reading.unit, reading.families)
+    return units_of(found.gpus, reading.unit) if isinstance(found, PodRequest) else None
 
 
 def milli(value: Any, field: str) -> int:

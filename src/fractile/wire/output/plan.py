@@ -33,13 +33,15 @@ class Reason(msgspec.Struct, frozen=True):
 
 class PodChange(msgspec.Struct, frozen=True):
     """One change, alone, after which the pod would fit: it was tried. ``node``: where; ``wanted`` and ``to``: amounts,
-    in the unit of the name; null where there is none."""
+    in the unit of the name; null where there is none. ``amounts``: what to write into the container that asks, by
+    resource, 0 for one that goes; empty where the change is no amount, or one of several containers."""
 
     change: str
     sentence: str
     node: str = ""
     wanted: int | None = None
     to: int | None = None
+    amounts: dict[str, int] = {}
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):

@@ -1,0 +1,50 @@
+"""The names and units in which a family asks for amounts of one card: what a person can write into a manifest."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fractile.dialects import aliyun, nvidia, tencent
+from fractile.model.request import ContainerRequest
+from fractile.model.units import MemoryUnit
+
+
+class FamilyUnits(msgspec.Struct, frozen=True):
+    """The resource for each amount, "" where the family has none. ``memory`` counts ``mebibytes``; ``percent`` is the
+    memory in percent of a card, ``cores`` its compute time. A whole card is ``per_card`` of ``cards``; ``beside``: that
+    resource stays there when a container asks for a part instead. ``together``: the amounts are of several containers.
+    """
+
+    memory: str
+    mebibytes: int
+    cards: str
+    percent: str = ""
+    cores: str = ""
+    per_card: int = 1
+    beside: bool = False
+    together: bool = False
+
+
+def family_units(unit: MemoryUnit) -> dict[str, FamilyUnits]:
+    """By family, where ``aliyun.com/gpu-mem`` counts such a unit. Classes give amounts themselves and are not among
+    them."""
+    return {
+        "aliyun": FamilyUnits(aliyun.MEMORY, int(unit), aliyun.COUNT),
+        "tencent": FamilyUnits(
+            tencent.MEMORY, tencent.BLOCK, tencent.CORE, cores=tencent.CORE, per_card=tencent.CARD
+        ),
+        "nvidia": FamilyUnits(
+            nvidia.MEMORY, 1, nvidia.GPU, percent=nvidia.PERCENTAGE, cores=nvidia.CORES, beside=True
+        ),
+    }  # fmt: skip
+
+
+def units_of(containers: Iterable[ContainerRequest], unit: MemoryUnit) -> FamilyUnits | None:
+    """Those that all of the containers ask in; None for several families, and for classes."""
+    asked = tuple(containers)
+    mine = [u for u in family_units(unit).values() if all(_asks_in(u, c) for c in asked)]
+    return msgspec.structs.replace(mine[0], together=len(asked) > 1) if asked and mine else None
+
+
+def _asks_in(units: FamilyUnits, asked: ContainerRequest) -> bool:
+    return asked.resource in (units.memory, units.cards) and not asked.request.device_class
