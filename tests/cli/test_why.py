@@ -10,7 +10,7 @@ from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
 from fractile.wire.output.why import RefusingNodes
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.reports.objects import card, container, placed, pod
-from tests.reports.why.why_cluster import fill, later, machine, submit, text, waiting, why
+from tests.reports.why.why_cluster import REFUSED, fill, later, machine, submit, text, waiting, why
 
 TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
 
@@ -77,6 +77,47 @@ async def test_a_pod_that_fits_now_is_told_where(filled: FakeApiServer, tmp_path
     assert found.fits == ("n1", "n2")
     assert found.verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
     assert (found.changes, found.notes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("said", "repeated"),
+    [
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpucore. preemption: 0/3 nodes are available: 3 No", "3 "
+         "Insufficient nvidia.com/gpucore"),
+        ("0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient ephemeral-storage.", "2 Insufficient "
+         "ephemeral-storage"),
+        ("0/3 nodes are available: 3 Insufficient hugepages-2Mi.", "3 Insufficient hugepages-2Mi"),
+        ("0/3 nodes are available: 2 Insufficient tencent.com/vcuda-core-limit, 1 node(s) had taint {a: b}.",
+         "2 Insufficient tencent.com/vcuda-core-limit"),
+        ("0/3 nodes are available: 3 node(s) didn't have free ports for the requested pod ports.",
+         "3 node(s) didn't have free ports for the requested pod ports"),
+        ("0/3 nodes are available: 3 node(s) had volume node affinity conflict.",
+         "3 node(s) had volume node affinity conflict"),
+        ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+         "pod has unbound immediate PersistentVolumeClaims"),
+    ],
+)  # fmt: skip
+async def test_what_fractile_does_not_look_at_is_said_as_kube_scheduler_says_it(
+    filled: FakeApiServer, tmp_path: Path, said: str, repeated: str
+) -> None:
+    body = waiting("small", container("main", 4069))
+    body["status"]["conditions"] = [{**REFUSED, "message": said}]
+    submit(filled, body)
+    found = await why(filled, tmp_path, "small")
+
+    assert found.verdict == (
+        f"kube-scheduler refused it at its last try for what Fractile does not look at: {repeated}; by what Fractile "
+        "knows 2 nodes (n1, n2) would take it"
+    )
+
+
+@pytest.mark.parametrize("said", ["0/3 nodes are available: 3 Insufficient cpu, 3 Insufficient memory.", ""])
+async def test_what_fractile_judges_itself_is_not_repeated(filled: FakeApiServer, tmp_path: Path, said: str) -> None:
+    body = waiting("small", container("main", 4069))
+    body["status"]["conditions"] = [{**REFUSED, "message": said}]
+    submit(filled, body)
+
+    assert (await why(filled, tmp_path, "small")).verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
 
 
 async def test_gates_come_before_everything_else(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ _CERTIFICATE = ("code 403", "EOF", "remote error: tls", "x509", "tls: ", "connec
 
 def closed(read: Read) -> str:
     """Why the pod is not asked about; "" where the extender has answered, or nothing is known of it."""
-    found = _FAILED.search(_said(read))
+    found = _FAILED.search(last_said(read))
     if found is None:
         return ""
     how = found["how"].strip()
     return f"kube-scheduler cannot talk to the extender ({how}): {_advice(how)}"
 
 
-def _said(read: Read) -> str:
+def last_said(read: Read) -> str:
     """What kube-scheduler says of its last try. The pod's condition is the newer one: events are counted up late."""
     condition = read.pod.scheduled
     if condition is not None and condition.message:

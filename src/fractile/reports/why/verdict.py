@@ -2,7 +2,8 @@
 
 It is the first of these that holds: the pod is over or leaving, somebody gates it, its request makes no sense, its
 class or its quota gives nothing, nothing shows that a control plane leads, kube-scheduler cannot talk to the extender,
-nobody schedules it, room is being made for it, no node fits, some node fits.
+nobody schedules it, room is being made for it, kube-scheduler refuses it for what Fractile does not look at, no node
+fits, some node fits.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from fractile.reports.why.last_call import closed
 from fractile.reports.why.leader import leaderless
 from fractile.reports.why.read import Read
 from fractile.reports.why.times import since_deletion, span
+from fractile.reports.why.unjudged import refused_by_scheduler
 from fractile.wire.kubernetes.queued import GATE, nominated_by_us
 from fractile.wire.output.why import RefusingNodes, Why
 
@@ -46,6 +48,11 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
         )
     if told.nominated:
         return f"nominated to {told.nominated}: other pods leave to make room, or it is about to be bound there"
+    if why.fits and (beyond := refused_by_scheduler(read)):
+        return (
+            f"kube-scheduler refused it at its last try for what Fractile does not look at: {beyond}; by what Fractile "
+            f"knows {_some(why.fits)} would take it"
+        )
     if why.fits:
         more = "" if told.seen else "; the scheduler has not looked at it yet"
         return f"{_some(why.fits)} would take it now by what Fractile knows{more}"
