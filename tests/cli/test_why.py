@@ -10,7 +10,7 @@ from fractile.wire.fractile.resource_class import GPU_SLOT, resource_name
 from fractile.wire.output.why import RefusingNodes
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.reports.objects import card, container, placed, pod
-from tests.reports.why.why_cluster import REFUSED, fill, later, machine, submit, text, waiting, why
+from tests.reports.why.why_cluster import REFUSED, fill, later, machine, refused, submit, text, waiting, why
 
 TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
 
@@ -118,6 +118,32 @@ async def test_what_fractile_judges_itself_is_not_repeated(filled: FakeApiServer
     submit(filled, body)
 
     assert (await why(filled, tmp_path, "small")).verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
+
+
+async def test_a_resource_with_a_typo_is_answered_with_the_one_that_was_meant(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    submit(filled, waiting("typo", container("main", 2, resource="alyun.com/gpu-mem")))
+
+    assert await refused(filled, tmp_path, "typo") == (
+        "pod default/typo asks for nothing of Fractile, and container main asks for alyun.com/gpu-mem: no such "
+        "resource of Fractile; did you mean aliyun.com/gpu-mem?"
+    )
+
+
+async def test_a_typo_beside_a_good_name_is_a_note(filled: FakeApiServer, tmp_path: Path) -> None:
+    more = {"nvidia.com/gpucore": 30}
+    submit(filled, waiting("typo", container("main", 1, resource="nvidia.com/gpu", more=more)))
+
+    assert any("did you mean nvidia.com/gpucores?" in note for note in (await why(filled, tmp_path, "typo")).notes)
+
+
+async def test_an_amount_in_bytes_is_explained(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, waiting("bytes", container("main", 2 * 2**30)))
+
+    assert (await why(filled, tmp_path, "bytes")).verdict.endswith(
+        "; aliyun.com/gpu-mem counts MiB, not bytes: write 2048 for 2 GiB"
+    )
 
 
 async def test_gates_come_before_everything_else(filled: FakeApiServer, tmp_path: Path) -> None:

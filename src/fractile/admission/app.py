@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from fractile.admission import openapi
 from fractile.admission.capacity import ClusterFit
+from fractile.admission.hints import PolicyKnown, any_policy
 from fractile.admission.intake import Intake, bad
 from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template, needs_classes
 from fractile.admission.names import ClassNames
@@ -58,12 +59,14 @@ _NOT_READY = "Fractile is starting and does not know the classes of the cluster 
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``resources`` are those of the families that are served."""
+    """``resources`` are those of the families that are served; ``known_policy`` says whether there is a node policy of
+    a name."""
 
     unit: MemoryUnit = MemoryUnit.MiB
     dialects: frozenset[str] = NAMES
     resources: frozenset[str] = RESOURCES
     privileged: Privileged = Privileged.REFUSE
+    known_policy: PolicyKnown = any_policy
 
 
 class WebhookApp:
@@ -159,6 +162,7 @@ class WebhookApp:
             dialects=self._settings.dialects,
             privileged=self._settings.privileged,
             names_node=self._names_node(request.namespace),
+            known_policy=self._settings.known_policy,
         )
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from fractile.admission.capacity import ClusterFit
+from fractile.admission.hints import PolicyKnown, any_policy, hints
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
@@ -51,17 +52,19 @@ def judge(
     dialects: frozenset[str] = NAMES,
     privileged: Privileged = Privileged.REFUSE,
     names_node: bool = False,
+    known_policy: PolicyKnown = any_policy,
 ) -> AdmissionVerdict:
     """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known; ``names_node``: an
-    administrator allows that the pod does."""
+    administrator allows that the pod does; ``known_policy``: whether there is a node policy of that name."""
     annotations = pod.metadata.annotations or {}
     if refusal := _forged(annotations, groups):
         return AdmissionVerdict(refusal)
     request = parse_pod(pod, unit, dialects)
+    told = hints(pod, request, known_policy)
     if isinstance(request, Refusal):
-        return AdmissionVerdict(request.message)
+        return AdmissionVerdict("; ".join((request.message, *told[:1])))
     if request is None:
-        return AdmissionVerdict()
+        return AdmissionVerdict(warnings=told)
     if not names_node and (refusal := _bypass(pod, static=MIRROR in annotations and NODES in groups)):
         return AdmissionVerdict(refusal)
     seen_through = _privileged(request, guarded, privileged)
@@ -73,10 +76,10 @@ def judge(
         if resolved.code is Code.MALFORMED:
             return AdmissionVerdict(resolved.message)
         return AdmissionVerdict(
-            warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, unseeing)))
+            warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, unseeing, *told)))
         )
     impossible = "" if cluster is None else cluster.never(resolved)
-    return AdmissionVerdict(warnings=tuple(filter(None, (impossible, seen_through, unseeing))))
+    return AdmissionVerdict(warnings=tuple(filter(None, (impossible, seen_through, unseeing, *told))))
 
 
 def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:

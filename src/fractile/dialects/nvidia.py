@@ -49,6 +49,9 @@ _TYPE = "NVIDIA"  # what HAMi calls the cards of this family in DEVICES
 _READ = (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, CARD_POLICY, NODE_POLICY)
 _CARD_POLICIES = {"binpack": "binpack", "spread": "spread", "topology-aware": "topology"}
 _NODE_POLICIES = {"binpack": "binpack", "spread": "spread"}
+POLICIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {CARD_POLICY: _CARD_POLICIES, NODE_POLICY: _NODE_POLICIES}
+)  # what each of the two annotations may say
 _NS = 10**9
 
 

@@ -48,3 +48,24 @@ def units_of(containers: Iterable[ContainerRequest], unit: MemoryUnit) -> Family
 
 def _asks_in(units: FamilyUnits, asked: ContainerRequest) -> bool:
     return asked.resource in (units.memory, units.cards) and not asked.request.device_class
+
+
+_ABSURD = 2**20  # MiB; no card has so much
+_MIB = 2**20
+_GIB = 2**30
+
+
+def counted_as_bytes(asked: ContainerRequest) -> str:
+    """What to write instead, where a container asks for more memory than any card has, as "2Gi" does of a resource that
+    counts MiB; "" where it does not."""
+    if asked.request.memory < _ABSURD:
+        return ""
+    units = next((u for u in family_units(MemoryUnit.MiB).values() if asked.amount_of(u.memory)), None)
+    if units is None:
+        return ""
+    amount = asked.amount_of(units.memory)
+    each = asked.request.memory // amount  # MiB, whatever the cluster counts in
+    meant = amount // (each * _MIB)
+    size = f"{amount / _GIB:g} GiB" if amount >= _GIB else f"{amount // _MIB} MiB"
+    what = {1: "MiB", 1024: "GiB"}.get(each, f"blocks of {each} MiB")
+    return f"{units.memory} counts {what}, not bytes" + (f": write {meant} for {size}" if meant else "")

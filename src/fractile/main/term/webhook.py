@@ -18,6 +18,7 @@ from fractile.admission.schedulers import Schedulers
 from fractile.admission.validate import Privileged
 from fractile.dialects import table
 from fractile.errors import SetupError
+from fractile.extender.policies import valid
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import ObjectRef
@@ -150,7 +151,11 @@ class Admission:
             names_node=self._node_names.allowed,
             gate=gate,
             settings=Settings(
-                unit=unit, dialects=dialects, resources=_resources(dialects), privileged=options.privileged
+                unit=unit,
+                dialects=dialects,
+                resources=_resources(dialects),
+                privileged=options.privileged,
+                known_policy=valid,
             ),
         )
         self._served = ServedCertificate()

@@ -5,6 +5,7 @@ kube-scheduler counts equal sentences ("3 <reason>"), so a sentence depends on n
 
 from collections.abc import Callable, Sequence
 
+from fractile.dialects.units import counted_as_bytes
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
 from fractile.model.sharing import FREE
@@ -77,7 +78,7 @@ def _explain(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
         return too_hard(request)
     if forbidden is not None:
         return forbidden
-    return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True))
+    return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True) + _bytes_instead(request))
 
 
 def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = False) -> str:
@@ -93,6 +94,12 @@ def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = F
         said.append(_of_whole(choice.cards_needed(whole), mine, besides=bool(shared), ever=ever, what=_class(whole)))
         said[-1] += "" if _class(whole) else _limited_to(mine, cards, whole)
     return " and ".join(said)
+
+
+def _bytes_instead(request: PodRequest) -> str:
+    """For whoever writes "2Gi" of a resource that counts MiB."""
+    hints = (counted_as_bytes(c) for c in request.containers)
+    return next((f"; {hint}" for hint in hints if hint), "")
 
 
 # ── rules about how cards may be cut ─────────────────────────────────────────────────────────────────────────────────

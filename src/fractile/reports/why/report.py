@@ -5,9 +5,12 @@ from datetime import datetime
 
 import msgspec
 
+from fractile.admission.hints import hints
 from fractile.admission.validate import blind
 from fractile.dialects import table
+from fractile.dialects.near import misspelt
 from fractile.errors import SetupError
+from fractile.extender.policies import valid
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
@@ -84,6 +87,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
             *answer.notes,
             *(departed.notes(r for _, r in read.objects.cards) if state == "pending" else ()),
             *_unseeing(pod, request),
+            *(hints(pod, request, valid) if state == "pending" else ()),
             *_doubts(read, cluster),
             *eviction.notes(read, now),
             *_lease(read, answer, now),
@@ -112,6 +116,8 @@ def _nothing_asked(read: Read, cluster: ClusterView) -> str:
             f"pod {key} asks by the names of family {others.dialect}, which no agent of this cluster serves; whoever "
             f"serves them must place it (kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name})"
         )
+    if wrong := next(misspelt(pod), ""):
+        return f"pod {key} asks for nothing of Fractile, and {wrong}"
     return (
         f"pod {key} asks for no GPU or other device of Fractile, so Fractile has no part in where it runs; see "
         f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
