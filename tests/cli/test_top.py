@@ -102,6 +102,15 @@ async def test_nodes_and_their_addresses_come_from_the_cluster(run: Run, tmp_pat
         assert (code, "nodes with cards: n2" in err) == (1, True)
 
 
+@pytest.mark.parametrize("args", [["--once"], ["-o", "json"]])
+async def test_the_exit_code_says_that_no_agent_answers(run: Run, args: list[str]) -> None:
+    code, out, _ = await run("--agent", "127.0.0.1:1", *args)
+    assert (code, "does not answer" in out) == (1, True)
+    async with agent() as port:
+        code, _, _ = await run("--agent", "127.0.0.1:1", "--agent", f"127.0.0.1:{port}", *args)
+    assert code == 0
+
+
 async def test_who_does_not_answer_is_named_and_hides_nobody() -> None:
     async with agent() as good, agent(b"<html>") as bad, agent(status=503) as busy:
         asked = [Agent(node=str(p), url=f"http://127.0.0.1:{p}") for p in (good, bad, busy, 1)]

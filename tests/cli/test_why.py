@@ -111,6 +111,21 @@ async def test_what_fractile_does_not_look_at_is_said_as_kube_scheduler_says_it(
     )
 
 
+async def test_no_change_is_named_that_kube_scheduler_would_refuse_all_the_same(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    body = waiting("large", container("main", 10_000))
+    submit(filled, body)
+    assert (await why(filled, tmp_path, "large")).changes != ()
+    for name, insufficient, named in (("foreign", "example.com/foo", False), ("own", "aliyun.com/gpu-mem", True)):
+        body = waiting(name, container("main", 10_000))
+        body["status"]["conditions"] = [
+            {**REFUSED, "message": f"0/3 nodes are available: 3 Insufficient {insufficient}."}
+        ]
+        submit(filled, body)
+        assert ((await why(filled, tmp_path, name)).changes != ()) == named
+
+
 @pytest.mark.parametrize("said", ["0/3 nodes are available: 3 Insufficient cpu, 3 Insufficient memory.", ""])
 async def test_what_fractile_judges_itself_is_not_repeated(filled: FakeApiServer, tmp_path: Path, said: str) -> None:
     body = waiting("small", container("main", 4069))

@@ -73,7 +73,7 @@ PLAIN = Trust()
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the fields of docs/metrics.md, once.",
+    help="json: the fields of docs/cli.md, once.",
 )
 @click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it anew all the time.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
@@ -100,18 +100,19 @@ def command(
     """Show what the cards of NODE, or of all nodes, and their containers use now.
 
     The nodes are those of the cluster that `fractile inspect` would read; the figures come from their agents, at port
-    5678 of the nodes' addresses, so this must run where these can be reached.
+    5678 of the nodes' addresses, so this must run where these can be reached. Exits with 1 where no agent answers.
     """
     trust = _trust(ca, tls_name, insecure=insecure_tls)
     found = [Agent(node=a, url=f"{trust.scheme}://{a}") for a in agents]
     if not found:
         found = asyncio.run(_agents(api_server.credentials(kubeconfig, context, name), node, trust.scheme, port))
-    if output == "json":
-        click.echo(node_usage.encode_cluster(asyncio.run(ask(found, trust))))
-    elif once or not sys.stdout.isatty():
-        click.echo(top.table(asyncio.run(ask(found, trust))), nl=False)
-    else:
+    if output == "table" and not once and sys.stdout.isatty():
         asyncio.run(_watch(found, interval, trust))
+        return
+    usage = asyncio.run(ask(found, trust))
+    click.echo(f"{node_usage.encode_cluster(usage)}\n" if output == "json" else top.table(usage), nl=False)
+    if not usage.nodes:
+        raise click.exceptions.Exit(1)
 
 
 def _trust(ca: Path | None, name: str, *, insecure: bool) -> Trust:
@@ -206,5 +207,8 @@ async def _watch(agents: Sequence[Agent], interval: float, trust: Trust) -> None
 
     with Live(Text("..."), screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Text(top.table(await ask(agents, trust)), no_wrap=True, overflow="crop"), refresh=True)
+            usage = await ask(agents, trust)
+            size = live.console.size
+            shown = top.screen(usage, size.width, size.height)
+            live.update(Text(shown.rstrip("\n"), no_wrap=True, overflow="crop"), refresh=True)
             await asyncio.sleep(interval)

@@ -1,5 +1,7 @@
 """What an agent says of its node, in both shapes."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -44,3 +46,20 @@ def test_fields_of_later_programs_are_accepted() -> None:
 def test_anything_else_is_refused_with_a_sentence(data: bytes, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         node_usage.decode(data)
+
+
+def test_the_documentation_names_every_field() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    structs = (
+        node_usage.ClusterUsage,
+        node_usage.Unanswered,
+        node_usage.NodeUsage,
+        node_usage.CardUsage,
+        node_usage.ContainerUsage,
+        node_usage.SliceUsage,
+        node_usage.Outside,
+        node_usage.DepartedUsage,
+    )
+    fields = {field.encode_name for struct in structs for field in msgspec.structs.fields(struct)}
+
+    assert {name for name in fields if f"`{name}`" not in page} == set()

@@ -1,6 +1,7 @@
 """What nodes use, as plain text: a line per card, a line per container and card, then what is outside the ledger."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from fractile.cli.text.table import Column, plain
 from fractile.model.words import printable
@@ -52,19 +53,88 @@ _CONTAINERS = (
 )
 
 
+_DROPPED_FIRST = ("PROCESSES", "THROTTLED s", "WAITED s", "PEAK MiB", "REFUSED", "CONTAINERS", "MODEL", "CONTAINER")
+_DROPPED_THEN = ("CORES", "SHARE/CORES", "NAMESPACE", "PROMISED MiB", "NODE")
+_GAP = 2
+_LEAST_ROWS = 3  # of the cards, where there are many containers too
+
+
 def table(usage: ClusterUsage) -> str:
     """All nodes that answered; then those that did not."""
-    parts = [plain(_CARDS, [_card(node, card) for node in usage.nodes for card in node.cards])]
-    slices = [
+    parts = [plain(_CARDS, _card_rows(usage))]
+    slices = _slice_rows(usage)
+    if slices:
+        parts.append(plain(_CONTAINERS, slices))
+    notes = list(_notes(usage))
+    return "\n".join([*parts, *(["".join(f"{printable(note)}\n" for note in notes)] if notes else [])])
+
+
+def screen(usage: ClusterUsage, width: int, height: int) -> str:
+    """What fits on a terminal of so many columns and rows, the sentences first: what they tell matters most. What does
+    not fit is counted."""
+    said = _wrapped([printable(note) for note in _notes(usage)], width, max(1, height // 2))
+    cards, hidden = _narrowed(_CARDS, _card_rows(usage), width)
+    containers, more = _narrowed(_CONTAINERS, _slice_rows(usage), width)
+    if hidden or more:
+        count = hidden + more
+        wide = f"{count} column{'s' * (count != 1)} hidden: widen the terminal, or use --once"
+        said.append(wide)
+    left = height - len(said) - (1 if said else 0)
+    if len(containers) > 1:
+        most = max(_LEAST_ROWS + 1, left // 2, left - 1 - len(containers))
+        shown = _cut(cards, min(most, left))
+        room = left - len(shown) - 1
+        parts = [shown, _cut(containers, room)] if room > 1 else [_cut([*cards, *containers[1:]], left)]
+    else:
+        parts = [_cut(cards, left)]
+    text = "\n".join("".join(f"{line}\n" for line in part) for part in (said, *parts) if part)
+    return "".join(f"{line[:width]}\n" for line in text.splitlines()[:height])
+
+
+def _card_rows(usage: ClusterUsage) -> list[tuple[str, ...]]:
+    return [_card(node, card) for node in usage.nodes for card in node.cards]
+
+
+def _slice_rows(usage: ClusterUsage) -> list[tuple[str, ...]]:
+    return [
         _slice(node, container, one)
         for node in usage.nodes
         for container in node.containers
         for one in sorted(container.cards, key=lambda c: -1 if c.index is None else c.index)
     ]
-    if slices:
-        parts.append(plain(_CONTAINERS, slices))
-    notes = list(_notes(usage))
-    return "\n".join([*parts, *(["".join(f"{printable(note)}\n" for note in notes)] if notes else [])])
+
+
+def _wrapped(notes: Sequence[str], width: int, most: int) -> list[str]:
+    """The sentences in lines of the width; of too many the first, and how many more there are."""
+    lines: list[str] = []
+    for number, note in enumerate(notes):
+        wrapped = wrap(note, width, subsequent_indent="  ")
+        last = number == len(notes) - 1
+        if lines and len(lines) + len(wrapped) > most - (not last):
+            return [*lines, f"{len(notes) - number} more such sentences: --once"]
+        lines += wrapped
+    return lines[:most]
+
+
+def _narrowed(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], int]:
+    """The lines of the table, without its least important columns where it is wider; and how many those are."""
+    kept = list(range(len(columns)))
+    widths = [max(map(len, (c.heading, *(r[i] or "-" for r in rows)))) for i, c in enumerate(columns)]
+    for heading in (*_DROPPED_FIRST, *_DROPPED_THEN):
+        if sum(widths[i] + _GAP for i in kept) - _GAP <= width:
+            break
+        kept = [i for i in kept if columns[i].heading != heading]
+    text = plain([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return [line[:width] for line in text.splitlines()], len(columns) - len(kept) if rows else 0
+
+
+def _cut(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines; instead of the last one how many do not fit."""
+    if len(lines) <= most:
+        return list(lines)
+    shown = max(most - 1, 0)
+    hidden = len(lines) - max(shown, 1)
+    return [*lines[:shown], f"{hidden} more row{'s' * (hidden != 1)}: use a taller terminal, or --once"][: max(most, 0)]
 
 
 def _card(node: NodeUsage, card: CardUsage) -> tuple[str, ...]:

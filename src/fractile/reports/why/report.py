@@ -25,6 +25,7 @@ from fractile.reports.why.leader import left_lease
 from fractile.reports.why.nodes import NodeFindings
 from fractile.reports.why.read import Read
 from fractile.reports.why.times import age
+from fractile.reports.why.unjudged import refused_by_scheduler
 from fractile.reports.why.verdict import verdict
 from fractile.sim.snapshot.build import NamedPod, snapshot_of
 from fractile.sim.snapshot.cluster_snapshot import Snapshot
@@ -60,7 +61,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
     answer = NodeFindings()
     if state == "pending" and isinstance(cluster.request, PodRequest):
         names = [n.metadata.name for _, n in read.objects.nodes]
-        answer = nodes.judge(cluster, pod, _alone(read, notes), names, quotas, problem)
+        answer = _unless_refused(read, nodes.judge(cluster, pod, _alone(read, notes), names, quotas, problem))
     # 3. All that is known of it.
     request = cluster.parsed
     found = Why(
@@ -136,6 +137,15 @@ def _alone(read: Read, notes: list[str]) -> Snapshot:
             notes.append(f"{about}: {reason}")
 
     return snapshot_of(objects, wrong)
+
+
+def _unless_refused(read: Read, answer: NodeFindings) -> NodeFindings:
+    """No change lets a pod in that kube-scheduler refuses for something else."""
+    beyond = refused_by_scheduler(read, ours=False) if answer.changes else ""
+    if not beyond:
+        return answer
+    note = f"no change is named, since kube-scheduler refuses it for something else too: {beyond}"
+    return msgspec.structs.replace(answer, changes=(), notes=(*answer.notes, note))
 
 
 def _not_looked_at(pod: ObservedPod) -> Iterator[str]:

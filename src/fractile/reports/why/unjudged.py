@@ -6,6 +6,7 @@ host ports, volumes, and where other pods are.
 
 import re
 
+from fractile.dialects.table import owner
 from fractile.reports.why.last_call import last_said
 from fractile.reports.why.read import Read
 
@@ -22,9 +23,12 @@ _OTHERS = re.compile(
 )
 
 
-def refused_by_scheduler(read: Read) -> str:
-    """Its reasons of that kind, in its own words; "" for none."""
+def refused_by_scheduler(read: Read, *, ours: bool = True) -> str:
+    """Its reasons of that kind, in its own words; "" for none. ``ours``: resources of Fractile's too, of which it
+    counts the device ids."""
     said = last_said(read).split("preemption:")[0]
-    insufficient = (m for m in _INSUFFICIENT.finditer(said) if m["name"] not in _JUDGED)
+    insufficient = (
+        m for m in _INSUFFICIENT.finditer(said) if m["name"] not in _JUDGED and (ours or owner(m["name"]) is None)
+    )
     found = sorted((*insufficient, *_OTHERS.finditer(said)), key=lambda m: m.start())
     return ", ".join(dict.fromkeys(m[0] for m in found))
