@@ -84,6 +84,22 @@ async def test_pods_of_the_namespace_that_was_given_are_completed_by_name_alone(
     assert await in_thread("why", "-n", "team-a", "on") == []
 
 
+async def test_pods_of_the_current_namespace_are_completed_by_name_and_all_with_their_namespace(
+    filled: FakeApiServer,
+) -> None:
+    filled.create(paths.pods("team-a"), {"metadata": {"name": "on-call", "namespace": "team-a"}})
+
+    assert await in_thread("why", "on") == ["on-n1", "on-n2"]
+    assert await in_thread("why", "team-a/") == ["team-a/on-call"]
+    assert await in_thread("why", "") == ["default/on-n1", "default/on-n2", "on-n1", "on-n2", "team-a/on-call"]
+
+
+async def test_somebody_who_may_read_one_namespace_gets_its_pods_without_an_option(filled: FakeApiServer) -> None:
+    filled.inject(Fault(path="/api/v1/pods", status=403, times=9))
+
+    assert await in_thread("why", "on") == ["on-n1", "on-n2"]
+
+
 async def test_top_completes_nodes_with_cards(filled: FakeApiServer) -> None:
     filled.create(paths.nodes(), {"metadata": {"name": "n0-without-cards"}})
 

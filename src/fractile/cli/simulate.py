@@ -85,7 +85,7 @@ Progress = Callable[[int, int], None]
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Also tables, plots and a page in a new folder; needs the extra fractile[report].",
+    help="Also tables, plots and a page in a new folder; needs the wheel's extra report.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @api_server.cluster_options

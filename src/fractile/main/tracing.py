@@ -35,7 +35,7 @@ def option(command: Command) -> Command:
         "--otlp-endpoint",
         default="",
         metavar="URL",
-        help="Where to send OpenTelemetry traces (OTLP/HTTP), such as http://collector:4318; needs fractile[otel].",
+        help="Where to send OpenTelemetry traces (OTLP/HTTP), such as http://collector:4318; needs the wheel's extra otel.",
     )
     return added(command)
 
@@ -107,7 +107,9 @@ def tracing(endpoint: str, *, service: str, node: str = "") -> Tracing | None:
     except ModuleNotFoundError:
         found = None
     if found is None:
-        raise SetupError("--otlp-endpoint needs OpenTelemetry, which is not installed: pip install 'fractile[otel]'")
+        raise SetupError(
+            "--otlp-endpoint needs OpenTelemetry, which is not installed: install the wheel's extra otel (README.md)"
+        )
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     whole = endpoint if url.path.strip("/") else f"{endpoint.rstrip('/')}{_PATH}"

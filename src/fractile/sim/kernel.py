@@ -18,7 +18,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 def available() -> bool:
-    """Whether numba is installed: ``pip install fractile[fast]``."""
+    """Whether numba is installed: the wheel's extra ``fast``."""
     return importlib.util.find_spec("numba") is not None
 
 

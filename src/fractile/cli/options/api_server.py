@@ -1,6 +1,7 @@
 """How commands that only read the API server find it: their options, and names for completion."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -11,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from fractile.cli.options import cluster_name
 from fractile.cli.options.target import find_kubeconfig
-from fractile.errors import FractileError
+from fractile.errors import ApiError, FractileError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials, load
@@ -73,17 +74,22 @@ async def _namespaces(client: KubeClient) -> Iterable[str]:
     return (n.metadata.name for n in (await client.list(paths.namespaces(), Namespace))[0])
 
 
-async def _pods(client: KubeClient, namespace: str) -> Iterable[str]:
-    """As namespace/name, which needs no option beside it; of the namespace that an option names, by name."""
-    found, _ = await client.list(paths.pods(namespace), Pod)
-    return (p.metadata.name if namespace else f"{p.metadata.namespace}/{p.metadata.name}" for p in found)
+async def _pods(client: KubeClient, namespace: str, current: str) -> Iterable[str]:
+    """Of the namespace that an option names, by name. Without one those of the context's by name, and all as
+    namespace/name, which needs no option beside it; somebody who may not list all of them gets the first."""
+    own = [p.metadata.name for p in (await client.list(paths.pods(namespace or current), Pod))[0]]
+    if namespace:
+        return own
+    with contextlib.suppress(ApiError):
+        own += [f"{p.metadata.namespace}/{p.metadata.name}" for p in (await client.list(paths.pods(), Pod))[0]]
+    return own
 
 
 def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Complete:
-    return _completed(lambda client, _: names(client))
+    return _completed(lambda client, _namespace, _current: names(client))
 
 
-def _completed(names: Callable[[KubeClient, str], Awaitable[Iterable[str]]]) -> Complete:
+def _completed(names: Callable[[KubeClient, str, str], Awaitable[Iterable[str]]]) -> Complete:
     """Nothing when the cluster does not answer, since a prompt has no place for errors."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -97,7 +103,7 @@ def _completed(names: Callable[[KubeClient, str], Awaitable[Iterable[str]]]) -> 
 
     async def _ask(who: Credentials, namespace: str) -> Iterable[str]:
         async with asyncio.timeout(_COMPLETION_SECONDS), KubeClient(who) as client:
-            return list(await names(client, namespace))
+            return list(await names(client, namespace, who.namespace))
 
     return complete
 

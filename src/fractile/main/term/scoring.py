@@ -81,7 +81,7 @@ _OPTIONS = (
         show_default=True,
         help="How many of them count at most; those that are there always do.",
     ),
-    click.option("--compiled", is_flag=True, help="Score with numba (fractile[fast]); it takes 100 MB of memory more."),
+    click.option("--compiled", is_flag=True, help="Score with numba (the extra fast); it takes 100 MB of memory more."),
 )
 
 
@@ -90,7 +90,7 @@ def options_of(
 ) -> ScoringOptions:
     """SetupError when what they ask for is not there."""
     if compiled and importlib.util.find_spec("numba") is None:
-        raise SetupError("--compiled needs numba; install fractile[fast], or leave the option out")
+        raise SetupError("--compiled needs numba: install the wheel's extra fast (README.md), or leave the option out")
     return ScoringOptions(node_policy, mix, mix_window, mix_pods, compiled)
 
 

@@ -25,7 +25,9 @@ _MODE = 0o755
 def check(directory: Path) -> None:
     """Before hours are spent: SetupError if the report could not be written afterwards."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise SetupError("--report draws plots with matplotlib, which is not installed: pip install 'fractile[report]'")
+        raise SetupError(
+            "--report draws plots with matplotlib, which is not installed: install the wheel's extra report (README.md)"
+        )
     if directory.is_symlink() or (directory.exists() and not _empty(directory)):
         raise SetupError(f"{directory} exists already; --report wants a new folder, so that nothing is lost")
     if not os.access(directory.absolute().parent, os.W_OK):
