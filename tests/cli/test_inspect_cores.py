@@ -2,11 +2,21 @@
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from fractile.cli.text import inspect
 from fractile.cli.text.inspect_tree import draw
-from fractile.wire.output.inspect import Amounts, CardHolder, CardReport, ContainerShare, Inspection, NodeReport
+from fractile.wire.output.inspect import (
+    Amounts,
+    CardHolder,
+    CardReport,
+    ContainerShare,
+    Inspection,
+    NodeReport,
+    WaitingContainer,
+    WaitingPodReport,
+)
 
 
 def report(*cores: int) -> Inspection:
@@ -43,6 +53,18 @@ def test_the_tree_says_the_cores_of_cards_and_pods() -> None:
     assert lines[2].rstrip().endswith("30 %")
     assert lines[3].rstrip().endswith("30 %")
     assert lines[4].rstrip().endswith("1000")
+
+
+def test_above_pods_that_wait_for_cores_it_is_said_where_most_are_free() -> None:
+    asking = WaitingContainer("main", "app", "tencent.com/vcuda-core", 90, 1, 1024, exclusive=False, cores_percent=90)
+    waiting = (WaitingPodReport("default", "w", "u", "", (asking,), ""),)
+    busy, beside_coreless = (msgspec.structs.replace(report(*cores), waiting=waiting) for cores in ((30,), (30, 0)))
+
+    assert (
+        "1 pod waiting; most free on one card: 15000 MiB (n1, card 0); most cores free on one: 70 % (n1, card 0):"
+        in (list(inspect.waiting_lines(busy)))
+    )
+    assert "most cores free on one: 69 %" in list(inspect.waiting_lines(beside_coreless))[1]
 
 
 def _pod(name: str, cores: int) -> CardHolder:

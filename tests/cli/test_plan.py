@@ -55,7 +55,10 @@ def test_the_text_answers_every_question(cluster_file: str) -> None:
 
     assert result.exit_code == 0, result.exception
     assert result.stdout.startswith("2 nodes, 8 GPUs, 3 pods run there.\n1 of 2 pods fit now, with 3 of 7 GPUs.\n")
-    assert "default/four: 0 CPUs, 0 MiB, 4 whole GPUs\n  2 nodes: too little free on GPUs\n" in result.stdout
+    assert (
+        "default/four: 0 CPUs and 0 MiB of the node's memory; 4 whole GPUs\n  2 nodes: too little free on GPUs\n"
+        in result.stdout
+    )
     assert "  would fit: ask for aliyun.com/gpu-count: 2 instead of 4 (on n-0)\n" in result.stdout
     assert "  would fit: add one node of 4x T4 with 32 CPUs and 128 GiB\n" in result.stdout
     assert "NODES TO ADD" in result.stdout
@@ -155,7 +158,7 @@ def test_everything_that_a_plan_can_say_has_words() -> None:
 
     for said in (
         "1 of 2 pods fit now, with 0.5 of 4.5 GPUs.",
-        "team/b: 8 CPUs, 16384 MiB, 4 whole GPUs",
+        "team/b: 8 CPUs and 16384 MiB of the node's memory; 4 whole GPUs",
         "  1 node: another model of GPU, too few CPUs free",
         "  would fit: ask for nvidia.com/gpu: 2 instead of 4 (on n1)",
         "none suffice",

@@ -35,7 +35,7 @@ def option(command: Command) -> Command:
         "--otlp-endpoint",
         default="",
         metavar="URL",
-        help="Where to send OpenTelemetry traces (OTLP/HTTP), such as http://collector:4318; needs the wheel's extra otel.",
+        help="Where to send OpenTelemetry traces (OTLP/HTTP), such as http://collector:4318; needs the extra otel.",
     )
     return added(command)
 

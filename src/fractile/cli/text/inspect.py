@@ -75,7 +75,7 @@ def waiting_lines(report: Inspection) -> Iterator[str]:
     if not report.waiting:
         return
     yield ""
-    yield f"{_count(len(report.waiting), 'pod')} waiting; {_largest_free(report)}:"
+    yield f"{_count(len(report.waiting), 'pod')} waiting; {_largest_free(report)}{_cores_free(report)}:"
     width = max(len(_key(pod)) for pod in report.waiting)
     for pod in report.waiting:
         yield f"  {_key(pod).ljust(width)}  {asks(pod)}"
@@ -161,6 +161,21 @@ def _largest_free(report: Inspection) -> str:
     cards = ((card.free_mib, node.name, card.index) for node in report.nodes for card in node.cards)
     free, node, index = max(cards, key=lambda c: c[0])
     return f"most free on one card: {free} MiB ({node}, card {index})" if free else "no card has memory free"
+
+
+def _cores_free(report: Inspection) -> str:
+    """Where a pod waits that asks for a share of the compute time, memory alone would say too little."""
+    if not any(asked.cores_percent and not asked.exclusive for pod in report.waiting for asked in pod.requests):
+        return ""
+    cards = ((_promisable(card), node.name, card.index) for node in report.nodes for card in node.cards if card.healthy)
+    free, node, index = max(cards, key=lambda c: c[0], default=(0, "", 0))
+    return f"; most cores free on one: {free} % ({node}, card {index})" if free > 0 else "; no card has cores free"
+
+
+def _promisable(card: CardReport) -> int:
+    """Percent of its time; beside containers without a share one stays free."""
+    coreless = any(not c.cores_percent for pod in card.pods for c in pod.containers)
+    return 100 - card.allocated_cores_percent - coreless
 
 
 def _subject(problem: Problem) -> str:

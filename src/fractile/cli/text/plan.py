@@ -82,8 +82,8 @@ def _keys(pods: Sequence[str]) -> str:
 
 
 def _asks(asks: PodResources) -> str:
-    gpus = f", {asks.each}" if asks.each else ""
-    return printable(f"{asks.cpu_milli / 1000:g} CPUs, {asks.memory_mib} MiB{gpus}")
+    gpus = f"; {asks.each}" if asks.each else ""
+    return printable(f"{asks.cpu_milli / 1000:g} CPUs and {asks.memory_mib} MiB of the node's memory{gpus}")
 
 
 def _reason(reason: Reason) -> str:
