@@ -50,7 +50,7 @@ load: $(INSTALLED) ## pods per second on a large hollow cluster, with the extend
 	@$(BIN)/python -m tests.load $(foreach n,$(NODES),--nodes $(n)) $(if $(PODS),--pods $(PODS)) \
 		$(if $(RUNNING),--running $(RUNNING)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
-bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
+bench: $(INSTALLED) ## measure the figures of docs/results/performance.md on this machine
 	@$(BIN)/python -m tests.perf $(ARGS)
 
 dist: $(INSTALLED) ## build the wheel into dist/

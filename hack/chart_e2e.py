@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def table(report: Tree.Element) -> list[str]:
-    """Module, and how many passed, failed, and were left out for which reason; as docs/install.md has it."""
+    """Module, and how many passed, failed, and were left out for which reason; as docs/operate/install.md has it."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in MODULES}
     reasons: dict[str, list[str]] = {name: [] for name in MODULES}
     for case in report.iter("testcase"):

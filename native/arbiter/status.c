@@ -1,4 +1,4 @@
-/* What the arbiter shows: trouble, counted by container and kind, and the state of all as JSON (docs/compute.md). */
+/* What the arbiter shows: trouble, counted by container and kind, and the state of all as JSON (docs/concepts/compute.md). */
 #include "node.h"
 #include "schedule_parts.h"
 

@@ -31,7 +31,7 @@ static const char help[] =
     "  simgpu-ctl --version\n"
     "\n"
     "CARD is a UUID, as `show` prints it, or the card's index, as in its cards file. The simulated machine is the directory\n"
-    "SIMGPU_DIR (default /tmp/simgpu); docs/simgpu.md says more.\n"
+    "SIMGPU_DIR (default /tmp/simgpu); docs/develop/simgpu.md says more.\n"
     "Exit status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
     "\n"
     "Example: a card falls off the bus and comes back.\n"

@@ -9,7 +9,7 @@
  * false_oom         refusals of what would have fitted (judge.c), and wrong answers at quiet points
  * leaked_bytes      how far what the library counts lies outside of [held, held + slack], summed over cards, containers and quiet points,
  *                   and the same once more at the end, when one context a card is all that may be there. `held` is what the driver
- *                   holds at that moment. `slack` is what a library that knows only the table of bounds (docs/simgpu.md) may still
+ *                   holds at that moment. `slack` is what a library that knows only the table of bounds (docs/develop/simgpu.md) may still
  *                   count: for a context, the size that is told less what it costs; for linear memory given to cuMemFreeAsync and
  *                   already back, its size rounded up to 2 MiB until its stream or its context is synchronised; for what a pool gave
  *                   back in a call that is neither on that pool nor a synchronisation, those bytes until the next such call; for

@@ -63,7 +63,8 @@ def test_what_does_what_it_says_is_not_mentioned(limits: dict[str, object], anno
         (
             ANY,
             {"policy": "best"},
-            "the annotation fractile.dev/node-policy is ignored: there is no policy best (docs/node-policies.md "
+            "the annotation fractile.dev/node-policy is ignored: there is no policy best "
+            "(docs/operate/node-policies.md "
             "names them)",
         ),
         (

@@ -254,7 +254,9 @@ def test_another_namespace_is_refused_since_rights_and_programs_name_one() -> No
     assert PROGRAMS_NAMESPACE == NAMESPACE
     with pytest.raises(helm_python.HelmError, match="use --namespace fractile-system") as refused:
         render(namespace="team")
-    assert "pod-security.kubernetes.io/enforce=privileged" in str(refused.value), "as docs/install.md, 2, has it"
+    assert "pod-security.kubernetes.io/enforce=privileged" in str(refused.value), (
+        "as docs/operate/install.md, 2, has it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_every_value_has_a_comment_or_belongs_to_one_that_has() -> None:
 
 
 def test_the_command_of_the_page_has_cert_manager_make_all_three_certificates() -> None:
-    page = (ROOT / "docs" / "install.md").read_text()
+    page = (ROOT / "docs" / "operate" / "install.md").read_text()
     (given,) = re.findall(r"--set (\S+=certManager)\b", page[page.index("\n## cert-manager") :])
     found = documents(helm_python.parse_set_string(given))
     made = {name for kind, name in kinds(found) if kind == "Certificate"}

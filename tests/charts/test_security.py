@@ -1,4 +1,4 @@
-"""docs/security.md says what the manifests do: containers, policies, and who is known to them."""
+"""docs/operate/security.md says what the manifests do: containers, policies, and who is known to them."""
 
 import re
 from typing import Any, cast
@@ -9,7 +9,7 @@ import yaml
 from fractile.lab.cluster import objects
 from tests.charts.rendering import ROOT, Document, documents
 
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "security.md").read_text()
 HEAD = "| container | user | non-root |"
 EVERYTHING = {"simulated": {"enabled": True}, "scheduler": {"enabled": True}}
 HOST = ("hostNetwork", "hostPID", "hostIPC")

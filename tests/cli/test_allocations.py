@@ -82,7 +82,7 @@ async def test_the_table_has_a_line_per_node_and_resource_and_totals(filled: Fak
 
 
 async def test_the_page_shows_the_table_of_two_nodes_with_8_and_2(filled: FakeApiServer, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "allocations.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "allocations.md").read_text()
 
     text = await shown(filled, tmp_path, "--only-extended")
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from fractile.cli.demo import how_to_go_on, in_the_way
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+TOUR = (Path(__file__).parents[2] / "docs" / "start" / "tour.md").read_text()
 
 
-def test_the_readme_shows_what_the_demonstrations_print_at_their_end() -> None:
+def test_the_tour_shows_what_the_demonstrations_print_at_their_end() -> None:
     printed = how_to_go_on("fractile", Path("/var/lib/fractile/clusters/fractile/admin.kubeconfig"))
 
-    assert f"{printed}\nAll demonstrations did what they say" in README
+    assert f"{printed}\nAll demonstrations did what they say" in TOUR
 
 
 def test_another_cluster_is_named_in_every_command() -> None:

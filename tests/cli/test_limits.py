@@ -125,7 +125,7 @@ def test_every_field_of_the_json_is_documented(token: Path, run: Run) -> None:
     with alive(token / directory.REGION, 0):
         document = json.loads(run(token, "-o", "json")[1])
     fields = {*document, *document["cards"][0], *document["processes"][0], *document["processes"][0]["cards"][0]}
-    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
     assert [f for f in sorted(fields) if f"`{f}`" not in text] == []
 
 

@@ -28,7 +28,7 @@ def told(text: str, *args: str) -> FractileError:
 
 
 def test_the_page_shows_what_the_example_prints() -> None:
-    page = (ROOT / "docs" / "score.md").read_text().split("```\n")
+    page = (ROOT / "docs" / "reference" / "score.md").read_text().split("```\n")
 
     assert run("-f", str(EXAMPLE), "--kubernetes", "1.20").stdout in page
 

@@ -448,7 +448,10 @@ async def test_a_class_without_its_slot_is_laid_to_the_webhook(filled: FakeApiSe
     found = await why(filled, tmp_path, "bare")
 
     assert "Fractile's webhook adds that when the pod is created" in found.verdict
-    assert "Fractile's webhook is not registered, so nobody adds what a class needs (docs/webhook.md)" in found.notes
+    assert (
+        "Fractile's webhook is not registered, so nobody adds what a class needs (docs/operate/webhook.md)"
+        in found.notes
+    )
 
 
 async def test_a_terminal_obeys_nothing_that_the_pods_owner_wrote(filled: FakeApiServer, tmp_path: Path) -> None:

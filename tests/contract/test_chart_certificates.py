@@ -161,7 +161,7 @@ def test_the_notes_say_that_another_name_makes_another_certificate_for_kube_sche
 
 def steps() -> list[Values]:
     """What each upgrade of the page's steps for another certificate sets below ``controlPlane``."""
-    page = (ROOT / "docs" / "security.md").read_text()
+    page = (ROOT / "docs" / "operate" / "security.md").read_text()
     block = page[page.index("delete secret fractile-extender-client") :].partition("```")[0]
     found = [helm_python.parse_set_string(given) for given in re.findall(r"helm upgrade .*--set (\S+)", block)]
     return [each["controlPlane"] for each in found]

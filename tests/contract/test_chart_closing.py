@@ -64,7 +64,12 @@ def upgraded(server: RealApiServer, **clients: object) -> str:
 def test_an_open_extender_is_not_closed_before_kube_scheduler_was_told(server: RealApiServer) -> None:
     installed(server, "--listen=0.0.0.0:8443")
     said = upgraded(server)
-    for step in ("insecureOpen=true", "fractile-extender-client", "fractile install-scheduler", "docs/install.md"):
+    for step in (
+        "insecureOpen=true",
+        "fractile-extender-client",
+        "fractile install-scheduler",
+        "docs/operate/install.md",
+    ):
         assert step in said
     assert "clients" not in upgraded(server, insecureOpen=True)
 

@@ -335,7 +335,7 @@ def test_the_status_of_a_class_has_its_fields(kubectl: Kubectl) -> None:
 
 
 def test_the_examples_are_the_ones_that_the_page_shows() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "classes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "use" / "classes.md").read_text()
     shown = [yaml.safe_load(d) for d in EXAMPLES.split("---")]
     blocks = [list(yaml.safe_load_all(b.split("```")[0])) for b in page.split("```yaml\n")[1:]]
     assert shown in blocks

@@ -1,4 +1,4 @@
-"""What somebody can do on the real API server with the stolen token of a node's agent (docs/security.md)."""
+"""What somebody can do on the real API server with the stolen token of a node's agent (docs/operate/security.md)."""
 
 import itertools
 import json

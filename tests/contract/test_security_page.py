@@ -1,4 +1,4 @@
-"""Every row of docs/security.md about who may write what is tried by somebody who may not."""
+"""Every row of docs/operate/security.md about who may write what is tried by somebody who may not."""
 
 import importlib
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "operate" / "security.md").read_text()
 
 # The beginning of a row -> the attempts, as module::test.
 ATTEMPTS = {

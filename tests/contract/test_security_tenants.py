@@ -1,4 +1,5 @@
-"""What the strongest user of a namespace can write on the real API server, and what it cannot (docs/security.md)."""
+"""What the strongest user of a namespace can write on the real API server, and what it cannot
+(docs/operate/security.md)."""
 
 import itertools
 import json

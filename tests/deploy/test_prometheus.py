@@ -51,7 +51,7 @@ def test_it_has_all_that_an_alert_needs_and_nothing_else(rule: Rule) -> None:
 
 def test_names_are_given_once_and_explained() -> None:
     names = [r["alert"] for r in rules()]
-    page = (ROOT / "docs" / "observability.md").read_text()
+    page = (ROOT / "docs" / "operate" / "observability.md").read_text()
 
     assert len(set(names)) == len(names)
     assert re.findall(r"^\| `(Fractile\w+)`", page, re.MULTILINE) == names

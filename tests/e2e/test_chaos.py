@@ -1,4 +1,4 @@
-"""One short round of chaos on the shared cluster; `make chaos` plays many (docs/chaos.md)."""
+"""One short round of chaos on the shared cluster; `make chaos` plays many (docs/results/chaos.md)."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Nodes that Fractile chooses over all nodes, with the real kube-scheduler (docs/global-placement.md)."""
+"""Nodes that Fractile chooses over all nodes, with the real kube-scheduler (docs/use/global-placement.md)."""
 
 import json
 import re

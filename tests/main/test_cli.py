@@ -117,7 +117,12 @@ def test_an_error_of_a_person_is_one_sentence_and_status_1(args: list[str], sent
 def test_an_extender_that_nobody_said_to_leave_open_is_not_and_the_sentence_says_what_to_do() -> None:
     found = run("control-plane", "--listen", "127.0.0.1:0")
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
-    for needed in ("--client-ca FILE", "--client-name system:kube-scheduler", "install-scheduler", "docs/security.md"):
+    for needed in (
+        "--client-ca FILE",
+        "--client-name system:kube-scheduler",
+        "install-scheduler",
+        "docs/operate/security.md",
+    ):
         assert needed in found.stderr
     assert "--insecure-open-extender" in found.stderr
 

@@ -11,7 +11,7 @@ from fractile.metrics.control_plane import LIMIT, ControlPlaneFigures, Limited, 
 from fractile.metrics.exposition import Distribution, Family
 from tests.metrics.parsers import parsed
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics-control-plane.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics-control-plane.md"
 FIGURES = ControlPlaneFigures(
     version="1.2.3",
     ready=True,

@@ -17,7 +17,7 @@ from tests.metrics.parsers import parsed
 
 MIB = 2**20
 A, B = "GPU-a", "GPU-b"
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 AGENT = AgentFigures(
     version="1.2.3",
     looks=5,

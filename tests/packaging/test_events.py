@@ -1,4 +1,4 @@
-"""docs/events.md has a row for each reason of an event in the source, and no other.
+"""docs/reference/events.md has a row for each reason of an event in the source, and no other.
 
 The reasons are read from the calls that write events: ``emit`` of the recorder, and callables that are given ``emit``
 under a name (``warn=events.emit``) and called by it. A reason that cannot be read fails the test, so that none is
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fractile"
 RECORDER = SOURCE / "kube" / "events.py"
-PAGE = ROOT / "docs" / "events.md"
+PAGE = ROOT / "docs" / "reference" / "events.md"
 CONTROL_PLANE = ("admission", "classes", "debug", "extender", "globalplacement", "reconcile", "serving", "watch")
 WRITERS = {"agent": "agent"} | dict.fromkeys(CONTROL_PLANE, "control plane")
 _ROW = re.compile(r"^\| `(\w+)` \| ([\w ]+) \| \w+ \| [\w ]+ \| .+ \| .+ \|$", re.MULTILINE)

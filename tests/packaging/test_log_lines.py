@@ -1,4 +1,4 @@
-"""The lines of the log that docs/observability.md explains are those that the programs write."""
+"""The lines of the log that docs/operate/observability.md explains are those that the programs write."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "observability.md"
+PAGE = ROOT / "docs" / "operate" / "observability.md"
 _ROW = re.compile(r"^\| `([^`]*=)` \| (control plane|agent) \|", re.MULTILINE)
 _VALUE = re.compile(r"=%\S*")
 _BARE = re.compile(r" %s(?= |$)")  # fields that are put together elsewhere
@@ -40,7 +40,7 @@ def test_every_line_that_is_explained_is_written() -> None:
 
 
 def test_every_decision_that_takes_time_is_explained() -> None:
-    """A line with its milliseconds is that of a decision; the webhook's stands in docs/webhook.md."""
+    """A line with its milliseconds is that of a decision; the webhook's stands in docs/operate/webhook.md."""
     timed = {line for packages in PROGRAMS.values() for p in packages for line in written(p) if line.endswith(" ms=")}
     explained = {line for line, _ in _ROW.findall(PAGE.read_text())}
 

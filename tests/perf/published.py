@@ -92,7 +92,7 @@ def measure() -> list[Row]:
     folder = Path(os.environ.get(FOLDER, ""))
     nodes = folder / "openb_node_list_gpu_node.csv"
     if not nodes.is_file():
-        sys.exit(f"{FOLDER} must name the folder with {nodes.name} and the lists of pods (docs/simulate.md)")
+        sys.exit(f"{FOLDER} must name the folder with {nodes.name} and the lists of pods (docs/develop/simulate.md)")
     rows: list[Row] = []
     began = time.perf_counter()
     for trace in MEANS:

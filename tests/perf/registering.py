@@ -1,10 +1,10 @@
 """How long a kubelet that starts waits for the agent's devices: from its socket until it has heard each resource.
 
 Kubelet admits all pods of its node half a second to a second after it has opened its socket, and fails those whose
-devices it has not heard by then (docs/recovery.md, "A kubelet that starts before the agent has registered"). The agent
-is a process of its own with 32,552 ids of aliyun.com/gpu-mem; kubelet's part, to dial back and to read the lists, is
-played here. In half of the rounds its checkpoint says that a container holds a slot of a class, which is then to be
-heard first; in the others that nobody holds anything.
+devices it has not heard by then (docs/operate/recovery.md, "A kubelet that starts before the agent has registered").
+The agent is a process of its own with 32,552 ids of aliyun.com/gpu-mem; kubelet's part, to dial back and to read the
+lists, is played here. In half of the rounds its checkpoint says that a container holds a slot of a class, which is then
+to be heard first; in the others that nobody holds anything.
 """
 
 import asyncio

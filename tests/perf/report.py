@@ -33,7 +33,7 @@ class Result(msgspec.Struct, frozen=True):
     failed: list[str]
 
 
-# docs/peers.md says on what they were measured.
+# docs/results/peers.md says on what they were measured.
 PEERS = (
     ("HAMi scheduler 4707fb0", "filter p50 543 ms, first call 69.6 s, RSS 1,374 MB; answers one node"),
     ("gpushare extender c0b6141", "filter p50 249 ms, p99 337 ms, RSS 843 MB; answers all 5,000 names"),

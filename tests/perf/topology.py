@@ -1,7 +1,7 @@
 """How good the chosen groups of cards are, on machines as they are sold; and what a choice costs.
 
-``python -m tests.perf.topology`` prints the tables of docs/topology.md. The optimum of a single choice is found by
-trying every group of as few models, with rings found by trying every order of their cards.
+``python -m tests.perf.topology`` prints the tables of docs/concepts/topology.md. The optimum of a single choice is
+found by trying every group of as few models, with rings found by trying every order of their cards.
 """
 
 import time

@@ -1,5 +1,5 @@
-"""Placement over all nodes (docs/global-placement.md) with the real kube-scheduler of each version and the real control
-plane, on a played API server. Versions as in test_versions."""
+"""Placement over all nodes (docs/use/global-placement.md) with the real kube-scheduler of each version and the real
+control plane, on a played API server. Versions as in test_versions."""
 
 import asyncio
 import re

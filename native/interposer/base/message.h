@@ -1,4 +1,4 @@
-/* One line on stderr, once per topic and process; "warning: " where nothing is refused. docs/messages.md lists them. */
+/* One line on stderr, once per topic and process; "warning: " where nothing is refused. docs/reference/messages.md lists them. */
 #ifndef FRACTILE_BASE_MESSAGE_H
 #define FRACTILE_BASE_MESSAGE_H
 

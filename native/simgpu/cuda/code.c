@@ -1,6 +1,6 @@
 /* What modules hold of the card: variables in granules of their own; code in pieces, a function or a whole image, which share the
  * blocks of their context. A block goes back with its last piece. Where a piece is put is a policy's choice within one rule
- * (docs/simgpu.md): another block is taken only for a piece that does not fit behind the last one in the newest block. How many
+ * (docs/develop/simgpu.md): another block is taken only for a piece that does not fit behind the last one in the newest block. How many
  * blocks that can be is counted here too, with the ledger's slack in mind, and a policy that takes more ends the process. */
 #include "module.h"
 

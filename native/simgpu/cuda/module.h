@@ -1,4 +1,4 @@
-/* Loaded code: what is known of it is what its PTX text says, with remarks of ours (see docs/simgpu.md), or its ELF file. */
+/* Loaded code: what is known of it is what its PTX text says, with remarks of ours (see docs/develop/simgpu.md), or its ELF file. */
 #ifndef SIMGPU_MODULE_H
 #define SIMGPU_MODULE_H
 

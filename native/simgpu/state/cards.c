@@ -217,7 +217,7 @@ bool sim_read_cards(struct sim_host *host, char *error, size_t error_size)
     if (!text) {
         if (path != buffer) return snprintf(error, error_size, "SIMGPU_CARDS=%s cannot be read: %s", path, strerror(errno)), false;
         if (s->card_count) return true; /* a container that sees the state but not the file */
-        snprintf(error, error_size, "no cards: %s cannot be read; write one there (docs/simgpu.md), or name one in SIMGPU_CARDS", path);
+        snprintf(error, error_size, "no cards: %s cannot be read; write one there (docs/develop/simgpu.md), or name one in SIMGPU_CARDS", path);
         return false;
     }
     uint64_t changed = (uint64_t)st.st_mtim.tv_sec * 1000000000ull + (uint64_t)st.st_mtim.tv_nsec;

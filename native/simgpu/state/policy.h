@@ -2,7 +2,7 @@
  * so that a library is judged by drivers that it cannot know.
  *
  *     SIMGPU_POLICY=0 (or unset)    the fixed choices that simgpu had before there were policies
- *     SIMGPU_POLICY=SEED            choices drawn from the seed, all within the table of bounds of docs/simgpu.md
+ *     SIMGPU_POLICY=SEED            choices drawn from the seed, all within the table of bounds of docs/develop/simgpu.md
  *     SIMGPU_POLICY=wild[:SEED]     choices drawn from the seed that exceed those bounds
  *
  * The drawing is pure arithmetic: a seed means the same policy in every process and on every machine. The policy of a process

@@ -47,16 +47,16 @@ bool sim_settings_mean_something(char *error, size_t size)
 {
     const char *clock = getenv("SIMGPU_CLOCK"), *wrong = misspelt();
     if (wrong) {
-        snprintf(error, size, "%.80s: there is no such setting (docs/simgpu.md lists them)", wrong);
+        snprintf(error, size, "%.80s: there is no such setting (docs/develop/simgpu.md lists them)", wrong);
         return false;
     }
     for (size_t i = 0; i < COUNT(numbers); i++) {
         const char *text = getenv(numbers[i]);
         if (!text || !*text || is_number(text)) continue;
-        snprintf(error, size, "%s=%.64s: it is a number, 0 or more (docs/simgpu.md)", numbers[i], text);
+        snprintf(error, size, "%s=%.64s: it is a number, 0 or more (docs/develop/simgpu.md)", numbers[i], text);
         return false;
     }
     if (!clock || !*clock || !strcmp(clock, "real") || !strcmp(clock, "virtual")) return true;
-    snprintf(error, size, "SIMGPU_CLOCK=%.64s: it is real or virtual (docs/simgpu.md)", clock);
+    snprintf(error, size, "SIMGPU_CLOCK=%.64s: it is real or virtual (docs/develop/simgpu.md)", clock);
     return false;
 }

@@ -60,7 +60,7 @@ enum { SIM_SLOT_FREE = 0, SIM_LIVE = 1, SIM_DEAD = 2 };
  * the bytes move to one of them when the payer lets go. When there is none but an exported descriptor is still open
  * somewhere, the charge stays, in the payer's container and with nobody as its process, until that is closed.
  *
- * Slack is what the table of bounds (docs/simgpu.md) lets a library count for the piece beyond its bytes: the rest of a context
+ * Slack is what the table of bounds (docs/develop/simgpu.md) lets a library count for the piece beyond its bytes: the rest of a context
  * that costs less than is told, or a pool's chunk that went back in a call that has nothing to do with the pool. */
 struct sim_charge {
     _Atomic uint32_t state;

@@ -1,5 +1,5 @@
 /* A launch that the driver refuses may have taken its memory all the same. Under a policy of the driver in which graphs share
- * nothing and keep what they had (docs/simgpu.md, SIMGPU_POLICY). */
+ * nothing and keep what they had (docs/develop/simgpu.md, SIMGPU_POLICY). */
 #include "judge.h"
 
 static CUstream stream;

@@ -27,7 +27,7 @@ say("ran", total=total, free=free)
     said = p.then("ran")
     counted = said["total"] - said["free"]
     assert said["total"] == QUOTA and h.kernels_ns() > busy, said
-    # What the blocks of code may take at most is counted (docs/isolation.md, "Blocks"), not what they take.
+    # What the blocks of code may take at most is counted (docs/concepts/isolation.md, "Blocks"), not what they take.
     assert 0 <= counted - h.now() <= 8 * MIB, (counted, h.now())
     held = h.now()
     p.finish()

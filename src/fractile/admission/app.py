@@ -73,7 +73,7 @@ class WebhookApp:
     """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
     ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``names_node``
     whether an administrator lets them name their node; ``gate`` which of them are held back until their node is chosen
-    (docs/global-placement.md)."""
+    (docs/use/global-placement.md)."""
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ def _unknown_policies(annotations: dict[str, str], families: set[str], known: Po
     policy = annotations.get(NODE_POLICY)
     if policy and not known(policy):
         yield (
-            f"the annotation {NODE_POLICY} is ignored: there is no policy {quoted(policy)} (docs/node-policies.md "
+            f"the annotation {NODE_POLICY} is ignored: there is no policy {quoted(policy)} "
+            f"(docs/operate/node-policies.md "
             "names them)"
         )
 

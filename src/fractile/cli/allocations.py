@@ -39,7 +39,7 @@ from fractile.wire.kubernetes.pod_requests import CountedNode, CountedPod
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="json, yaml: the fields of docs/allocations.md, exact.",
+    help="json, yaml: the fields of docs/reference/allocations.md, exact.",
 )
 @api_server.cluster_options
 def command(

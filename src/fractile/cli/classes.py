@@ -28,7 +28,7 @@ from fractile.wire.output.class_report import ClassReport, DeviceReport
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: selectors and nodes too. json, yaml: the fields of docs/class-reports.md.",
+    help="wide: selectors and nodes too. json, yaml: the fields of docs/reference/class-reports.md.",
 )
 @cluster_options
 def command(name_of_class: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`fractile debug-state`: what a running program believes, from /debug/state (docs/debug-state.md).
+"""`fractile debug-state`: what a running program believes, from /debug/state (docs/reference/debug-state.md).
 
 Failure rule: one question, one answer, ten seconds; whatever is in the way is a sentence.
 """

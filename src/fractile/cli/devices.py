@@ -35,7 +35,7 @@ from fractile.wire.output.class_report import DeviceReport
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: ids and classes too. json, yaml: the fields of docs/class-reports.md.",
+    help="wide: ids and classes too. json, yaml: the fields of docs/reference/class-reports.md.",
 )
 @cluster_options
 def command(

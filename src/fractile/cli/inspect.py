@@ -31,7 +31,8 @@ from fractile.wire.output import inspect
     type=click.Choice(["table", "wide", "topology", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: one line per container. topology: how the cards are joined. json, yaml: the fields of docs/inspect.md.",
+    help="wide: one line per container. topology: how the cards are joined. json, yaml: the fields of "
+    "docs/reference/inspect.md.",
 )
 @api_server.cluster_options
 def command(node: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:

@@ -64,7 +64,7 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
     fractile install-scheduler --undo
 
     Needs root's rights. Run it on each control-plane node. A manifest that is not what kubeadm writes is left alone:
-    docs/install-scheduler.md.
+    docs/operate/install-scheduler.md.
     """
     if undo and (chosen.extender or chosen.policy):
         raise click.UsageError("--undo takes no configuration")

@@ -21,7 +21,7 @@ from fractile.wire.output.slice_use import CardUse, HeldOnCard, ProcessUse, Slic
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the fields of docs/cli.md, in bytes.",
+    help="json: the fields of docs/reference/cli.md, in bytes.",
 )
 def command(folder: Path, output: str) -> None:
     """Show what the container of DIR may use of its cards, and what its processes use.

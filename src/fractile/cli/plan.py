@@ -48,7 +48,7 @@ def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     show_default=True,
     metavar="P",
     shell_complete=_policies,
-    help="See docs/simulate.md.",
+    help="See docs/develop/simulate.md.",
 )
 @click.option(
     "--shape",
@@ -79,7 +79,7 @@ def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the fields of docs/plan.md.",
+    help="json: the fields of docs/reference/plan.md.",
 )
 @api_server.cluster_options
 def command(
@@ -105,7 +105,7 @@ def command(
     fractile plan --defragment                        moves that make room, in stages
 
     live is the cluster of --kubeconfig, --context or --name, else that of $KUBECONFIG. It is only read. Files whose
-    names end in .yaml, .yml or .json hold manifests, others are CSV: docs/plan.md.
+    names end in .yaml, .yml or .json hold manifests, others are CSV: docs/reference/plan.md.
     """
     # Late: numpy is a tenth of a second that --help need not wait for.
     from fractile.cli.text import plan as plan_text

@@ -34,7 +34,7 @@ from fractile.wire.output.quota_report import QuotaReport
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="json, yaml: the fields of docs/quota.md.",
+    help="json, yaml: the fields of docs/operate/quota.md.",
 )
 @click.option(
     "--quota-configmap",

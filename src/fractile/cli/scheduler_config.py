@@ -34,7 +34,8 @@ def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | Non
         --tls-ca /etc/fractile/ca.crt --tls-cert /etc/fractile/tls.crt --tls-key /etc/fractile/tls.key
     fractile scheduler-config --kubernetes 1.33 --install kubeadm
 
-    Its first lines say where it goes. Each version is accepted by the real kube-scheduler: docs/scheduler-config.md.
+    Its first lines say where it goes. Each version is accepted by the real kube-scheduler:
+    docs/operate/scheduler-config.md.
     """
     wish = scheduler_options.wish(chosen, scheduler_options.version(kubernetes), kubeconfig=kubeconfig)
     text = scheduler_config.configuration(wish)  # also with --install: a wrong wish is refused

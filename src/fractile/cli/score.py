@@ -84,7 +84,7 @@ def command(
     kubectl get nodes,pods -A -o yaml | fractile score -f -
 
     The file holds nodes, pods on them, pods on no node, which are scored, and perhaps kube-scheduler's configuration,
-    whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/score.md.
+    whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/reference/score.md.
     """
     # Late: numpy and YAML are a quarter of a second that --help need not wait for.
     from fractile.cli.text import score

@@ -38,7 +38,9 @@ Progress = Callable[[int, int], None]
     metavar="CSV|YAML|live",
     help="Pods: one a line, manifests, or all of the cluster.",
 )
-@click.option("--policy", default="fgd-plus", show_default=True, metavar="P[,P...]", help="See docs/simulate.md.")
+@click.option(
+    "--policy", default="fgd-plus", show_default=True, metavar="P[,P...]", help="See docs/develop/simulate.md."
+)
 @click.option("--seeds", default="42..51", show_default=True, metavar="A..B", help="One run of each policy per seed.")
 @click.option(
     "--tune",
@@ -108,8 +110,9 @@ def command(
 ) -> None:
     """Place recorded pods on recorded nodes under one policy or several, and show how well the GPUs were used.
 
-    The same seed gives the same figures on every machine. Columns of the files, policies and figures: docs/simulate.md.
-    A file whose name ends in .yaml, .yml or .json holds manifests (docs/plan.md); live is the cluster of --kubeconfig,
+    The same seed gives the same figures on every machine. Columns of the files, policies and figures:
+    docs/develop/simulate.md. A file whose name ends in .yaml, .yml or .json holds manifests (docs/reference/plan.md);
+    live is the cluster of --kubeconfig,
     --context or --name, which is only read.
     """
     # Late: numpy is a tenth of a second that --help need not wait for.

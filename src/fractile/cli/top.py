@@ -73,7 +73,7 @@ PLAIN = Trust()
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the fields of docs/cli.md, once.",
+    help="json: the fields of docs/reference/cli.md, once.",
 )
 @click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it anew all the time.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")

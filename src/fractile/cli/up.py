@@ -21,7 +21,7 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     from fractile.extender.policies import valid  # late: numpy is a tenth of a second
 
     if text is not None and not valid(text):
-        raise click.BadParameter(f"{text!r} is no policy; see docs/node-policies.md")
+        raise click.BadParameter(f"{text!r} is no policy; see docs/operate/node-policies.md")
     return text
 
 
@@ -32,7 +32,7 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
 @click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A cluster.yaml that describes nodes and cards one by one (docs/cluster-file.md).",
+    help="A cluster.yaml that describes nodes and cards one by one (docs/reference/cluster-file.md).",
 )
 @click.option(
     "--memory-unit",
@@ -43,19 +43,23 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     "--sharing",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="How cards may be cut (docs/sharing.md); on a running cluster in force within 2 seconds. /dev/null: no rules.",
+    help="How cards may be cut (docs/operate/sharing.md); on a running cluster in force within 2 seconds. "
+    "/dev/null: no rules.",
 )
 @click.option(
     "--policy",
     callback=_policy,
-    help="How nodes are chosen (docs/node-policies.md); on a running cluster the control plane starts again with it.",
+    help="How nodes are chosen (docs/operate/node-policies.md); on a running cluster the control plane starts again "
+    "with it.",
 )
 @click.option(
     "--replicas",
     type=int,
-    help="How many control planes, of which one leads (docs/high-availability.md), 1 to 5.  [default: 1]",
+    help="How many control planes, of which one leads (docs/operate/high-availability.md), 1 to 5.  [default: 1]",
 )
-@click.option("--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/install.md).")
+@click.option(
+    "--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/operate/install.md)."
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
 @click.option("--without-fractile", is_flag=True, hidden=True, help="Kubernetes alone.")
@@ -117,7 +121,7 @@ def _rules(file: Path) -> str:
     try:
         text = _read(file, "--sharing").decode()
     except UnicodeDecodeError:
-        raise SetupError(f"{file} is no text in UTF-8; see docs/sharing.md for its form") from None
+        raise SetupError(f"{file} is no text in UTF-8; see docs/operate/sharing.md for its form") from None
     sharing_file.decode(text, str(file))
     return text
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="json: the fields of docs/why.md.",
+    help="json: the fields of docs/use/why.md.",
 )
 @click.option(
     "--quota-configmap",

@@ -1,4 +1,4 @@
-"""Chooses the node of waiting pods over all nodes, keeps their cards, and nominates (docs/global-placement.md).
+"""Chooses the node of waiting pods over all nodes, keeps their cards, and nominates (docs/use/global-placement.md).
 
     seen ──> queue ──choose──> reserved ──nominate──> gate removed ──> kube-scheduler checks that node ──> bind
                │                  └── refused there, or not bound in time: given back; it goes the normal way

@@ -159,7 +159,7 @@ log = logging.getLogger(__name__)
     "--devices",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Devices of this node that are no GPUs, offered by class (docs/classes.md). Read anew when it changes.",
+    help="Devices of this node that are no GPUs, offered by class (docs/use/classes.md). Read anew when it changes.",
 )
 @click.option(
     "--host-root",

@@ -59,7 +59,7 @@ _SERVING = (
     click.option(
         "--insecure-open-extender",
         is_flag=True,
-        help="Without --client-ca: anybody who reaches the port may bind waiting GPU pods (docs/security.md).",
+        help="Without --client-ca: anybody who reaches the port may bind waiting GPU pods (docs/operate/security.md).",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Who leads among the replicas, and what the others answer meanwhile (docs/high-availability.md).
+"""Who leads among the replicas, and what the others answer meanwhile (docs/operate/high-availability.md).
 
     candidate ──the lease is ours──> term: rebuild, ready, serve ──lease lost, or told to end──> candidate, or the end
 
@@ -75,7 +75,8 @@ _OPTIONS = (
         show_default=True,
         metavar="NAMESPACE/NAME",
         callback=_source,
-        help='Lease by which one of several replicas leads (docs/high-availability.md); "" when there is only one.',
+        help="Lease by which one of several replicas leads (docs/operate/high-availability.md); "
+        '"" when there is only one.',
     ),
     click.option(
         "--lease-seconds",

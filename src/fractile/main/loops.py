@@ -1,7 +1,7 @@
 """The event loop of the control plane: uvloop's, which has TLS and transports in C; asyncio's own where there is none.
 
-With it a pod's calls cost an eighth less of the processor (docs/dependencies.md). The agent keeps asyncio's: its calls
-are few, and every MB counts there.
+With it a pod's calls cost an eighth less of the processor (docs/develop/dependencies.md). The agent keeps asyncio's:
+its calls are few, and every MB counts there.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The options that say how many nodes the filter names (docs/scheduler-config.md)."""
+"""The options that say how many nodes the filter names (docs/operate/scheduler-config.md)."""
 
 import click
 

@@ -1,4 +1,5 @@
-"""Every metric of the control plane, and its page. Pure. docs/metrics-control-plane.md lists them (a test compares).
+"""Every metric of the control plane, and its page. Pure. docs/reference/metrics-control-plane.md lists them (a test
+compares).
 
 What the program says of itself comes first, then limits, then what is held: when there are too many series, the last
 are left out, and the page says how many. Labels name namespaces, classes, models and pools, never pods.

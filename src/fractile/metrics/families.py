@@ -1,4 +1,5 @@
-"""Every metric of the node agent. Their meanings in full, with units and labels: docs/metrics.md (a test compares)."""
+"""Every metric of the node agent. Their meanings in full, with units and labels: docs/reference/metrics.md (a test
+compares)."""
 
 from fractile.metrics.exposition import Family
 

@@ -1,4 +1,4 @@
-"""How many cards a namespace may hold, of which models and in which pools of nodes (docs/quota.md).
+"""How many cards a namespace may hold, of which models and in which pools of nodes (docs/operate/quota.md).
 
 Cards are counted in percent of one card, so that parts add up exactly.
 """

@@ -1,4 +1,4 @@
-"""How cards may be cut: how many slices one has at most, and of which sizes (docs/sharing.md)."""
+"""How cards may be cut: how many slices one has at most, and of which sizes (docs/operate/sharing.md)."""
 
 from fractions import Fraction
 

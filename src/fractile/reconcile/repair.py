@@ -1,8 +1,8 @@
 """Writes a bound pod's annotation anew when it differs from the ledger, or when kubelet chose other cards.
 
-Kubelet is the truth for which card, the ledger for how much (docs/architecture.md). The agent reports kubelet's choice
-in ``fractile.dev/kubelet-choice``; the ledger moves the hold there if the cards have room, and only then does the
-placement say so and the container start. Without room the pod stays as it is and its event says why.
+Kubelet is the truth for which card, the ledger for how much (docs/concepts/architecture.md). The agent reports
+kubelet's choice in ``fractile.dev/kubelet-choice``; the ledger moves the hold there if the cards have room, and only
+then does the placement say so and the container start. Without room the pod stays as it is and its event says why.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Where ``fractile plan`` and ``fractile simulate`` find nodes and pods: CSV, YAML or JSON files, or the API server.
 
 A name that ends in .yaml, .yml or .json is one of manifests; ``live`` is the cluster of --kubeconfig, --context and
---name; every other is CSV, with the columns of docs/simulate.md. Reading writes nothing, also not on the cluster.
+--name; every other is CSV, with the columns of docs/develop/simulate.md. Reading writes nothing, also not on the
+cluster.
 """
 
 import asyncio

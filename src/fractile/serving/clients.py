@@ -1,9 +1,9 @@
 """Who may call the verbs of the extender: those with a certificate of an authority in ``--client-ca``.
 
 A caller without one could have any waiting GPU pod bound to any node, by our rights, past kube-scheduler's own checks
-(docs/security.md); ``--insecure-open-extender`` leaves it so. Probes and metrics stay open: kubelet and Prometheus
-bring no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another authority, or
-one that has expired, ends the handshake.
+(docs/operate/security.md); ``--insecure-open-extender`` leaves it so. Probes and metrics stay open: kubelet and
+Prometheus bring no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another
+authority, or one that has expired, ends the handshake.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ OPEN_TO_ALL = (
 _CLOSED = (
     "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the CA that signed "
     "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
-    "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); docs/security.md, "
+    "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); "
+    "docs/operate/security.md, "
     '"The extender\'s door", has each step. --insecure-open-extender leaves it open to anybody who reaches the port'
 )
 
@@ -58,10 +59,10 @@ class Clients(msgspec.Struct, frozen=True):
         if caller is None:
             return (
                 "no client certificate: only callers with one signed by a CA in --client-ca are answered; "
-                "to give kube-scheduler one, see docs/install.md, section 3"
+                "to give kube-scheduler one, see docs/operate/install.md, section 3"
             )
         if self.names and caller not in self.names:
-            return f"{caller[:80]!r} is not among the names in --client-name (docs/security.md)"
+            return f"{caller[:80]!r} is not among the names in --client-name (docs/operate/security.md)"
         return ""
 
 

@@ -139,7 +139,7 @@ def test_what_is_unknown_has_its_cause_and_what_follows(setup: Setup, says: str,
     assert not matters
     assert says in text
     assert ("it is not known whether a container gets all cards" in text) is open_question
-    assert ("docs/security.md, How a node hands out cards" in text) is open_question
+    assert ("docs/operate/security.md, How a node hands out cards" in text) is open_question
     assert len(text) <= 1024, "what an event holds"
 
 

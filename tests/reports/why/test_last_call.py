@@ -12,7 +12,7 @@ from tests.reports.why.why_cluster import fill, submit, waiting, why
 
 URL = "https://10.96.0.77/scheduler"
 DOOR = "kube-scheduler cannot talk to the extender "
-CERTIFICATE = "see whether it has the present certificate and CA (docs/install.md, section 3)"
+CERTIFICATE = "see whether it has the present certificate and CA (docs/operate/install.md, section 3)"
 RUNS = "see whether the control plane runs, and what its log says"
 
 

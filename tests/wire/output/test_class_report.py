@@ -87,7 +87,7 @@ def test_anything_else_is_refused_with_a_sentence(text: bytes) -> None:
 
 
 def test_every_field_is_explained() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "class-reports.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "class-reports.md").read_text()
     written = golden("class-report.json") + golden("device-report.json")
     fields = set(re.findall(r'"(\w+)":', written.decode()))
     assert {name for name in fields if f"`{name}`" not in page} == set()

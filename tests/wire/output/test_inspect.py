@@ -89,7 +89,7 @@ def test_the_yaml_holds_the_same_as_the_json() -> None:
 
 
 def test_the_documentation_names_every_field() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "inspect.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "inspect.md").read_text()
     structs = (
         inspect.Inspection,
         inspect.Amounts,

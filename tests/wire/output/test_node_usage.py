@@ -49,7 +49,7 @@ def test_anything_else_is_refused_with_a_sentence(data: bytes, reason: str) -> N
 
 
 def test_the_documentation_names_every_field() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text()
     structs = (
         node_usage.ClusterUsage,
         node_usage.Unanswered,

@@ -8,7 +8,8 @@ looked at every few seconds in case an event is lost. Level-triggered: what is, 
   successor's socket away (evidence/kubelet.md#sockets).
 - A socket's file outlives a kubelet that is killed: which kubelet took a registration is known only when the file was
   the same before and after the call.
-- Resources that pods of the node hold come first: of those kubelet fails running pods (docs/recovery.md), of others
+- Resources that pods of the node hold come first: of those kubelet fails running pods (docs/operate/recovery.md), of
+others
   only pods that are on their way. The others follow when kubelet has asked for the ids of these, or soon.
 - While one kubelet lives, the old server stops before the new one registers: kubelet, when the old stream ends,
   disconnects whatever is registered for the resource then (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).

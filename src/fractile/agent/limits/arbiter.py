@@ -1,4 +1,4 @@
-"""Keeps the arbiter of this node running: the program that shares out the time of its cards (docs/compute.md).
+"""Keeps the arbiter of this node running: the program that shares out the time of its cards (docs/concepts/compute.md).
 
     lock on <state>/arbiter.lock ─> start, with the lock handed down ─> copy what it says into our log ─> ended: again
 

@@ -1,9 +1,9 @@
 """Keeps the limits pages of this node true while containers run: who is paced, and whose isolation is off.
 
 A container without a share of compute must take turns as soon as a neighbour on its card has one, else the share would
-be worth nothing (docs/compute.md). So ``FR_CARD_PACED`` stands in the pages of all containers of such a card, and goes
-with the last container that has a share. Level-triggered: every round compares what the pages say with what they
-should; a change is in force with the container's next call.
+be worth nothing (docs/concepts/compute.md). So ``FR_CARD_PACED`` stands in the pages of all containers of such a card,
+and goes with the last container that has a share. Level-triggered: every round compares what the pages say with what
+they should; a change is in force with the container's next call.
 """
 
 import asyncio

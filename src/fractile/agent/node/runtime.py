@@ -3,9 +3,9 @@
     Node.status.nodeInfo ─> which runtime        its files, below ``host`` ─> is NVIDIA's runtime the default?
     NVIDIA's file ─> does NVIDIA_VISIBLE_DEVICES of an unprivileged container count, and by which mode
 
-Said in the log, as an event of the node, and as a metric; docs/security.md says what follows from it. ``host`` is the
-node's file system: /proc/1/root with the host's processes. Failure rule: open. What cannot be read is "unknown", and
-what a runtime is told by its command line is not seen.
+Said in the log, as an event of the node, and as a metric; docs/operate/security.md says what follows from it. ``host``
+is the node's file system: /proc/1/root with the host's processes. Failure rule: open. What cannot be read is "unknown",
+and what a runtime is told by its command line is not seen.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def sentence(setup: Setup) -> tuple[bool, str]:
     if setup.nvidia == "unknown" or (setup.nvidia == "default" and setup.variable == UNKNOWN):
         return False, (
             f"{said}. So it is not known whether a container gets all cards if its image sets that variable: look into "
-            "the runtime's configuration (docs/security.md, How a node hands out cards)"
+            "the runtime's configuration (docs/operate/security.md, How a node hands out cards)"
         )
     return False, said
 

@@ -27,7 +27,7 @@ def control_plane(place: ClusterLayout) -> DebugEndpoint:
     if kept.image:
         raise SetupError(
             f"the control plane of cluster {place.name} is pods, which have no token of yours; make one as "
-            "docs/debug-state.md says, or ask an agent with --node"
+            "docs/reference/debug-state.md says, or ask an agent with --node"
         )
     if not (kept.fractile and place.debug_token.exists()):
         raise SetupError(f"cluster {place.name} has no token; run `fractile up --name {place.name}` again")

@@ -165,7 +165,8 @@ def _extender(url: str, chosen: Chosen) -> ExtenderConfig:
     if url.startswith("https://") and not (tls.cert or tls.key or chosen.insecure_open_extender):
         raise click.UsageError(
             "the extender answers only callers with a certificate: give --tls-cert FILE and --tls-key FILE, with the "
-            "chart from the Secret fractile-extender-client (docs/install.md); or --insecure-open-extender, where the "
+            "chart from the Secret fractile-extender-client (docs/operate/install.md); or --insecure-open-extender, "
+            "where the "
             "control plane runs with that"
         )
     if tls.cert and chosen.insecure_open_extender:

@@ -240,7 +240,8 @@ def _kubelet(place: ClusterLayout, node: LabNodeState, pair: KeyPair, ca: Path) 
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
         # With it a plugin that registers again is compared device by device with every id that pods hold, under the
-        # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes (docs/performance.md).
+        # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes
+        # (docs/results/performance.md).
         "featureGates": {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False},
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,

@@ -213,7 +213,8 @@ def running_in_the_end(
     work: DemoWorkload, pods: Mapping[str, Manifest], ran: Collection[str]
 ) -> tuple[dict[str, Manifest], list[str]]:
     """All pods when they run, and those that were made anew, as a controller would: kubelet fails for good what it
-    admits before it has heard the agent's devices (docs/recovery.md). None that ran before may be among them."""
+    admits before it has heard the agent's devices (docs/operate/recovery.md). None that ran before may be among
+    them."""
     remade: list[str] = []
     while True:
         try:

@@ -1,4 +1,5 @@
-"""``fractile simulated-cards``: the file from which simgpu makes the cards of a node without GPUs (docs/simgpu.md)."""
+"""``fractile simulated-cards``: the file from which simgpu makes the cards of a node without GPUs
+(docs/develop/simgpu.md)."""
 
 from pathlib import Path
 

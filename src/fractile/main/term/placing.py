@@ -40,7 +40,7 @@ _OPTIONS = (
     click.option(
         "--global-placement/--no-global-placement",
         default=None,
-        help="Choose the node of every pod, or of none, over all nodes and nominate it (docs/global-placement.md); "
+        help="Choose the node of every pod, or of none, over all nodes and nominate it (docs/use/global-placement.md); "
         "without this only for pods and namespaces that ask for it.",
     ),
     click.option(

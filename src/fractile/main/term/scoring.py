@@ -58,7 +58,8 @@ _OPTIONS = (
         show_default=True,
         metavar="POLICY",
         callback=_policy,
-        help="How the node of a pod is chosen (docs/node-policies.md); namespaces and pods may say it for themselves.",
+        help="How the node of a pod is chosen (docs/operate/node-policies.md); namespaces and pods may say it for "
+        "themselves.",
     ),
     click.option(
         "--mix",

@@ -18,7 +18,7 @@ option = click.option(
     "--sharing",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="How cards may be cut: slices per card and fractions (docs/sharing.md). Read anew when it changes.",
+    help="How cards may be cut: slices per card and fractions (docs/operate/sharing.md). Read anew when it changes.",
 )
 
 

@@ -52,7 +52,9 @@ _NAMES = (f"{SERVICE}.{NAMESPACE}.svc", f"{SERVICE}.{NAMESPACE}.svc.cluster.loca
 _PEM: Any = click.Path(path_type=Path)
 
 _OPTIONS = (
-    click.option("--webhook", default="", metavar="HOST:PORT", help="Serve the admission webhook (docs/webhook.md)."),
+    click.option(
+        "--webhook", default="", metavar="HOST:PORT", help="Serve the admission webhook (docs/operate/webhook.md)."
+    ),
     click.option(
         "--webhook-names",
         default=",".join(_NAMES),

@@ -1,4 +1,4 @@
-"""What two cards, and a group of cards, can pass each other: whole MB/s in one direction (docs/topology.md).
+"""What two cards, and a group of cards, can pass each other: whole MB/s in one direction (docs/concepts/topology.md).
 
 Pairs follow published figures. NVLink, per link: NVIDIA's architecture papers. PCIe, raw: the PCI-SIG's signalling
 rates. What is left of a PCIe rate between cards: NCCL's constants (src/graph/topo.h: 12.0 of 15.75 GB/s behind one

@@ -266,7 +266,7 @@ def _doubts(read: Read, cluster: ClusterView) -> Iterator[str]:
     if state is not None and pod.spec.node_name:
         yield f"its limits are not enforced: {isolation.reason(state)}"
     if read.webhook is False and isinstance(cluster.parsed, Refusal) and any(_class_names(pod, cluster.parsed)):
-        yield "Fractile's webhook is not registered, so nobody adds what a class needs (docs/webhook.md)"
+        yield "Fractile's webhook is not registered, so nobody adds what a class needs (docs/operate/webhook.md)"
 
 
 def _events(events: Sequence[Event], now: datetime) -> tuple[PodEvent, ...]:

@@ -10,7 +10,8 @@
         interconnect:
           - {between: [0, 1], type: NV2}
 
-People write it by hand, so every error names the file, the field and the remedy. docs/cluster-file.md describes it.
+People write it by hand, so every error names the file, the field and the remedy. docs/reference/cluster-file.md
+describes it.
 """
 
 import re
@@ -168,7 +169,7 @@ def _check_devices(node: NodeGroup, where: str) -> None:
         if node.devices:
             device_file.decode(node.device_file, where, node=NodeName(node.name or ""))
     except (RecursionError, TypeError, ValueError):
-        raise WireError(f"{where}.devices: what stands there is no list of devices; see docs/classes.md") from None
+        raise WireError(f"{where}.devices: what stands there is no list of devices; see docs/use/classes.md") from None
 
 
 def _check_cards(group: CardGroup, nodes: int, where: str) -> None:
@@ -200,10 +201,10 @@ def _yaml_problem(error: Exception) -> str:
 
 
 _REMEDIES = (
-    ("unknown field", "remove it, or see docs/cluster-file.md for the fields there are"),
+    ("unknown field", "remove it, or see docs/reference/cluster-file.md for the fields there are"),
     ("missing required", "add it"),
-    ("matching regex", "see docs/cluster-file.md for its form"),
-    ("Invalid enum value", "see docs/cluster-file.md for the values there are"),
+    ("matching regex", "see docs/reference/cluster-file.md for its form"),
+    ("Invalid enum value", "see docs/reference/cluster-file.md for the values there are"),
 )
 
 
@@ -211,5 +212,5 @@ def _field_problem(text: str) -> str:
     """msgspec's "Expected `int`, got `str` - at `$.nodes[0].count`" (or "`key` in `$.nodes[0].labels`"), reordered."""
     problem, _, path = text.partition(" - at ")
     field = path.replace("`", "").replace("$", "").replace(" .", " ").removeprefix(".") or "the file"
-    remedy = next((r for sign, r in _REMEDIES if sign in problem), "correct it; see docs/cluster-file.md")
+    remedy = next((r for sign, r in _REMEDIES if sign in problem), "correct it; see docs/reference/cluster-file.md")
     return f"{field}: {problem[:1].lower()}{problem[1:]}; {remedy}"

@@ -13,7 +13,7 @@
         healthy: true
 
 YAML or JSON; JSON spares the agent the memory of a YAML reader. An administrator writes it, or a program that replaces
-it when something changes. Every error names the file, the field and what is wrong. docs/classes.md describes it.
+it when something changes. Every error names the file, the field and what is wrong. docs/use/classes.md describes it.
 """
 
 import re

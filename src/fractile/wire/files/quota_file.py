@@ -1,4 +1,4 @@
-"""The quotas of namespaces as a ConfigMap holds them, in gpu-admission's form (docs/quota.md):
+"""The quotas of namespaces as a ConfigMap holds them, in gpu-admission's form (docs/operate/quota.md):
 
     data:
       gpu_quota: '{"team-a": {"pool": ["public"], "quota": {"M40": 2, "P100": 3.5}}}'
@@ -69,7 +69,7 @@ def _quotas(text: str) -> dict[str, NamespaceQuota]:
     except json.JSONDecodeError as e:
         raise _Wrong(f"{KEY} is not valid JSON: line {e.lineno}, column {e.colno}: {e.msg}") from None
     except RecursionError:
-        raise _Wrong(f"{KEY} is nested too deep; see docs/quota.md for its form") from None
+        raise _Wrong(f"{KEY} is nested too deep; see docs/operate/quota.md for its form") from None
     except ValueError:  # an integer of thousands of digits
         raise _Wrong(f"{KEY} has a number that is far too long") from None
     found: dict[str, NamespaceQuota] = {}

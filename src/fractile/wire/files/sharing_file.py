@@ -7,7 +7,7 @@
     models:
       Tesla T4: {maxSlices: 2}
 
-People write it by hand, so every error names the file, the line and the remedy. docs/sharing.md describes it.
+People write it by hand, so every error names the file, the line and the remedy. docs/operate/sharing.md describes it.
 """
 
 from collections.abc import Iterator
@@ -45,9 +45,9 @@ def decode(text: str, source: str) -> ClusterSharing:
         line = e.problem_mark.line + 1 if e.problem_mark else 1
         raise WireError(f"{source}: line {line}: {e.problem or 'cannot be read'}; correct the YAML") from None
     except yaml.YAMLError:
-        raise WireError(f"{source}: it is no YAML; see docs/sharing.md for its form") from None
+        raise WireError(f"{source}: it is no YAML; see docs/operate/sharing.md for its form") from None
     except RecursionError:
-        raise WireError(f"{source}: it is nested too deep; see docs/sharing.md for its form") from None
+        raise WireError(f"{source}: it is nested too deep; see docs/operate/sharing.md for its form") from None
     except _Wrong as e:
         raise WireError(f"{source}: line {e.line}: {e}") from None
 

@@ -1,5 +1,5 @@
-"""A pod whose node the control plane may choose itself (docs/global-placement.md): the fields that say where it could
-run, and what is written for it.
+"""A pod whose node the control plane may choose itself (docs/use/global-placement.md): the fields that say where it
+could run, and what is written for it.
 
 The nomination stands twice, in one write: in ``status.nominatedNodeName``, which kube-scheduler reads, and in an
 annotation, which tells ours from those that preemption makes. The API server takes annotations of a pod through its

@@ -1,8 +1,8 @@
 """``fractile allocations -o json|yaml``: what nodes give of every resource and what pods take, fractile.dev/v1alpha1.
 
 Every field is always there. Amounts are Kubernetes quantities, exact: ``500m`` or whole numbers (CPUs, bytes, devices);
-``free`` is below 0 where more is requested than there is. docs/allocations.md explains each field; the golden file is
-tests/wire/golden/allocation-report.json.
+``free`` is below 0 where more is requested than there is. docs/reference/allocations.md explains each field; the golden
+file is tests/wire/golden/allocation-report.json.
 """
 
 import msgspec

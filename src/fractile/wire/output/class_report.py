@@ -1,7 +1,7 @@
 """``fractile classes`` and ``fractile devices`` as JSON and YAML, version fractile.dev/v1alpha1.
 
 Every field is always there, so that scripts need no defaults. Memory is in MiB (2^20 bytes), parts of a card's time are
-in percent. Each field is explained in docs/class-reports.md; the golden files are class-report.json and
+in percent. Each field is explained in docs/reference/class-reports.md; the golden files are class-report.json and
 device-report.json in tests/wire/golden.
 """
 

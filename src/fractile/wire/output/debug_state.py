@@ -2,8 +2,8 @@
 
 Every field is always there. Memory is in MiB (2^20 bytes), parts of a card in percent, times and ages in seconds;
 ``time`` is since 1970. Placements are as in the annotation (``wire.placement``). Nothing in here is a secret: no token,
-key, certificate, environment or text of a ConfigMap. docs/debug-state.md explains the fields; the golden files are
-tests/wire/golden/debug-control-plane.json and debug-agent.json.
+key, certificate, environment or text of a ConfigMap. docs/reference/debug-state.md explains the fields; the golden
+files are tests/wire/golden/debug-control-plane.json and debug-agent.json.
 """
 
 from typing import Literal

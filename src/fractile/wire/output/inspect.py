@@ -1,7 +1,7 @@
 """``fractile inspect -o json|yaml``: the cards of a cluster and who holds what, version fractile.dev/v1alpha1.
 
 Every field is always there, so that scripts need no defaults. Memory is in MiB (2^20 bytes), shares are in percent.
-Each field is explained in docs/inspect.md; the golden file is tests/wire/golden/inspection.json.
+Each field is explained in docs/reference/inspect.md; the golden file is tests/wire/golden/inspection.json.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """``fractile quota -o json|yaml``: what each namespace may hold and holds, version fractile.dev/v1alpha1.
 
-Every field is always there. Cards are counted in percent of one card, so that sums are exact. docs/quota.md explains
-each field; the golden file is tests/wire/golden/quota-report.json.
+Every field is always there. Cards are counted in percent of one card, so that sums are exact. docs/operate/quota.md
+explains each field; the golden file is tests/wire/golden/quota-report.json.
 """
 
 from typing import Literal

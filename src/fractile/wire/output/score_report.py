@@ -1,6 +1,6 @@
 """What ``fractile score -o json`` prints. Fields are only ever added while the version stays.
 
-Amounts are whole numbers: thousandths of CPUs, bytes, devices. docs/score.md explains each field.
+Amounts are whole numbers: thousandths of CPUs, bytes, devices. docs/reference/score.md explains each field.
 """
 
 import msgspec

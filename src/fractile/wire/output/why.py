@@ -1,7 +1,7 @@
 """``fractile why -o json``: why one pod waits, or where it runs and what it holds. Version fractile.dev/why/v1.
 
 Every field is always there. Memory is in MiB (2^20 bytes), parts of a card are in percent, times are seconds. Each
-field is explained in docs/why.md; the golden file is tests/wire/golden/why.json.
+field is explained in docs/use/why.md; the golden file is tests/wire/golden/why.json.
 """
 
 from typing import Literal
