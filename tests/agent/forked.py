@@ -30,6 +30,7 @@ import msgspec
 
 from fractile.agent.deviceplugin import prestart
 from fractile.main import agent as agent_program
+from fractile.main.node.options import AgentOptions
 from fractile.model.units import MemoryUnit
 from fractile.nvml.simulated import SimulatedDriver
 from tests.agent.world import NODE, World, adapter
@@ -193,13 +194,15 @@ def _agent(order: Order) -> None:
         asyncio.run(
             agent_program.run(
                 SimulatedDriver(Path(order.cards)),
-                node=NODE,
-                kubeconfig=Path(order.kubeconfig),
-                unit=MemoryUnit[order.unit],
-                plugins=Path(order.plugins),
-                pod_resources=Path(order.pod_resources),
-                state=Path(order.root) / "state",
-                others=[adapter(n, shares) for n, shares in enumerate(order.adapters)],
+                AgentOptions(
+                    node=NODE,
+                    kubeconfig=Path(order.kubeconfig),
+                    unit=MemoryUnit[order.unit],
+                    plugins=Path(order.plugins),
+                    pod_resources=Path(order.pod_resources),
+                    state=Path(order.root) / "state",
+                    others=[adapter(n, shares) for n, shares in enumerate(order.adapters)],
+                ),
             )
         )
     finally:

@@ -18,6 +18,7 @@ from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.credentials import load
 from fractile.main import agent as agent_program
+from fractile.main.node.options import AgentOptions
 from fractile.main.tracing import Tracing
 from fractile.model.card import Card
 from fractile.model.offer import DeviceNode, Offer
@@ -121,8 +122,7 @@ class World:
         self.agent = asyncio.create_task(self._agent(self.write_cards(), installed))
 
     async def _agent(self, cards: Path, installed: LibraryVersion | None) -> None:
-        while await agent_program.run(
-            SimulatedDriver(cards),
+        options = AgentOptions(
             node=NODE,
             kubeconfig=self.server.write_kubeconfig(self.root / "kubeconfig"),
             unit=self.unit,
@@ -134,7 +134,8 @@ class World:
             look=0.1,
             others=self.others,
             traces=self.traces,
-        ):
+        )
+        while await agent_program.run(SimulatedDriver(cards), options):
             pass
 
     async def stop_agent(self) -> None:

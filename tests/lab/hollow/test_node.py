@@ -18,6 +18,7 @@ from fractile.kube.client import KubeClient
 from fractile.lab.hollow.kubelet import StartedContainer
 from fractile.lab.hollow.node import HollowNode
 from fractile.main import agent as agent_program
+from fractile.main.node.options import AgentOptions
 from fractile.model.units import MemoryUnit, NodeName
 from fractile.nvml.simulated import SimulatedDriver
 from tests.agent.world import CARDS, MEM
@@ -44,8 +45,7 @@ class Hollow:
         file = self.root / "cards.json"
         cards = [{"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory} for c in CARDS]
         file.write_bytes(msgspec.json.encode(cards))
-        coroutine = agent_program.run(
-            SimulatedDriver(file),
+        options = AgentOptions(
             node=NODE,
             kubeconfig=self.server.write_kubeconfig(self.root / "kubeconfig"),
             unit=MemoryUnit.GiB,
@@ -53,6 +53,7 @@ class Hollow:
             pod_resources=self.root / "pod-resources" / "kubelet.sock",
             state=self.root / "state",
         )
+        coroutine = agent_program.run(SimulatedDriver(file), options)
         self.tasks.append(asyncio.create_task(coroutine))
         return self.tasks[-1]
 

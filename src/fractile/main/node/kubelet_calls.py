@@ -1,0 +1,78 @@
+"""What the agent answers to kubelet while a pod is admitted and its containers start."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from fractile.agent.deviceplugin.allocate import Allocator
+from fractile.agent.deviceplugin.assigned import Assigned
+from fractile.agent.deviceplugin.plugin import Plugin
+from fractile.agent.deviceplugin.precedence import Precedence
+from fractile.agent.deviceplugin.preferred_allocation import PreferredAllocation
+from fractile.agent.deviceplugin.prestart import PreStart
+from fractile.agent.deviceplugin.register import Registrar
+from fractile.agent.deviceplugin.runtime_class import RuntimeClasses
+from fractile.agent.gpumanager.virtual_manager import VirtualManager
+from fractile.agent.limits.enforce import Enforcer
+from fractile.agent.limits.limits_writer import LimitsWriter
+from fractile.agent.node.pods import room
+from fractile.kube.client import KubeClient
+from fractile.main.node.known import NodeKnowledge, new_token
+from fractile.main.node.options import AgentOptions
+
+
+class KubeletCalls:
+    """``virtual_manager`` None: no container gets gpu-manager's files."""
+
+    def __init__(self, known: NodeKnowledge, client: KubeClient, options: AgentOptions) -> None:
+        self._known = known
+        stock, journal, pods = known.stock, known.journal, known.pods
+        self._assigned = Assigned(pods)
+        self.enforcer = Enforcer(journal, pods, known.isolation, known.events)
+        self.virtual_manager = (
+            VirtualManager(journal, pods, stock, state=options.state) if options.virtual_manager else None
+        )
+        traces = options.traces
+        prestart = PreStart(
+            known.kubelet,
+            pods,
+            LimitsWriter(journal, stock),
+            self._assigned,
+            stock,
+            library_content=known.content,
+            precedence=Precedence(pods, known.departed),
+            runtimes=RuntimeClasses(client, more=options.runtime_handlers),
+            isolation=known.isolation,
+            granted=self.enforcer.granted,
+            ready=self.virtual_manager.ready if self.virtual_manager is not None else None,
+            trace=traces.trace if traces is not None else None,
+        )
+        preferred = PreferredAllocation(known.kubelet, pods, room=lambda: room(stock.catalog.all, pods))
+        self.allocator = Allocator(
+            journal,
+            preferred,
+            library=options.installed,
+            isolation=known.isolation,
+            virtual_manager=options.virtual_manager,
+        )
+        self.registrar = Registrar(
+            options.plugins,
+            [
+                Plugin(resource, stock=stock, steer=preferred, allocator=self.allocator, prestart=prestart)
+                for resource in known.resources
+            ],
+            new_token=new_token,
+            in_use=known.kubelet.in_use,
+        )
+
+    def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return (
+            self.registrar.run(),
+            self._follow(),
+            self.enforcer.run(),
+            *([self.virtual_manager.run()] if self.virtual_manager is not None else []),
+        )
+
+    async def _follow(self) -> None:
+        """What was granted before a restart, from the journal; then go on."""
+        self._assigned.restore(await self._known.granted_before())
+        await self._assigned.run()
