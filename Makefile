@@ -59,7 +59,7 @@ dist: $(INSTALLED) ## build the wheel into dist/
 image: $(INSTALLED) ## build the container image into dist/, from Debian packages and the wheel
 	@$(BIN)/python hack/image.py
 
-chart: $(INSTALLED) ## write those templates of the chart anew that come from the manifests
+chart: $(INSTALLED) ## write those templates of the chart again that come from the manifests
 	@$(BIN)/python hack/chart.py
 
 lint: $(INSTALLED) ## check format, style, the rings of the architecture, and types
@@ -68,7 +68,7 @@ lint: $(INSTALLED) ## check format, style, the rings of the architecture, and ty
 format: $(INSTALLED) ## format the code
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
-proto: $(INSTALLED) ## generate kubelet's messages anew from src/fractile/agent/kubelet/api/*.proto
+proto: $(INSTALLED) ## generate kubelet's messages again from src/fractile/agent/kubelet/api/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fractile/agent/kubelet/api/*.proto
 
 up: $(INSTALLED) ## start a local cluster: make up ARGS="--nodes 3"

@@ -1,8 +1,8 @@
-"""Writes charts/fractile/templates/objects from src/fractile/lab/cluster/manifests, which stays the only source of
-rights, policies, definitions and webhooks. tests/charts checks that what is there is what this writes.
+"""Writes charts/fractile/templates/objects from src/fractile/lab/cluster/manifests, the only source of rights,
+policies, definitions and webhooks. tests/charts checks that the files are up to date.
 
-The table of resources becomes charts/fractile/files, as do the alert rules and the dashboard of deploy/. The text is
-kept, comments included; only what the chart decides is put around or in place of lines.
+The table of resources, the alert rules and the dashboard of deploy/ are written to charts/fractile/files. The text is
+kept, including comments; only the lines that depend on the chart's values are wrapped or replaced.
 """
 
 import re
@@ -20,7 +20,7 @@ RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
 COPIES = tuple(ROOT / "deploy" / p for p in ("prometheus/fractile-rules.yaml", "grafana/fractile.json"))
 
 _OWN_CERTIFICATES = '.Values.webhook.enabled (eq .Values.webhook.tls.mode "own")'
-# What chooses whether a file is rendered; a file without a line here is an error, so that nothing is forgotten.
+# The condition under which a file is rendered; a file without an entry is an error, so that none is forgotten.
 _WHEN = {
     "10-extendedresource.yaml": ".Values.crds.install",
     "11-resourceclass.yaml": ".Values.crds.install",
@@ -39,10 +39,10 @@ _WHEN = {
     "37-workloads.yaml": 'include "fractile.policies" .',
     "38-webhook-secret.yaml": f'and (include "fractile.policies" .) {_OWN_CERTIFICATES}',
 }
-# Made by helm itself, and written by hand since values choose the content.
+# The first is created by helm itself; the second is written by hand, since its content depends on values.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})
 
-_RULES = {  # rights that one option alone needs
+_RULES = {  # rights that only one option needs
     "only with --default-classes": "and .Values.dialects.class .Values.controlPlane.defaultClasses",
     "only with the family class": ".Values.dialects.class",
     "not with --no-global-placement": 'include "fractile.globalPlacement" .',
@@ -75,7 +75,7 @@ def render(name: str, text: str) -> str:
 
 
 def write(folder: Path) -> list[Path]:
-    """All templates; those of manifests that are no more go."""
+    """Write all templates, and remove those whose manifests no longer exist."""
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted(p.name for p in MANIFESTS.glob("*.yaml") if p.name not in _LEFT_OUT)
     if strange := [n for n in names if n not in _WHEN]:
@@ -89,7 +89,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def resources() -> str:
-    """What the second kube-scheduler asks the extender about, and whether it passes over the amount itself."""
+    """The resources for which the second kube-scheduler calls the extender, and whether it ignores their amounts."""
     lines = [f"{name}: {'true' if kind is ResourceKind.AMOUNT else 'false'}" for name, kind in table.managed().items()]
     return "\n".join(
         ["# Written by hack/chart.py from the table of resources: resource -> ignoredByScheduler", *lines, ""]
@@ -101,7 +101,7 @@ def _account(found: re.Match[str]) -> str:
 
 
 def _rules(text: str) -> str:
-    """Around a rule that bears the mark of an option: only with the value that switches the option on."""
+    """Wrap each rule marked with an option in the condition that the option's value is set."""
     for mark, value in _RULES.items():
         rule = re.compile(rf"^  - apiGroups: .*\n(?:    .*\n)*?    .*{re.escape(mark)}.*\n(?:    .*\n)*", re.MULTILINE)
         text = rule.sub(lambda found, value=value: f"{{{{- if {value} }}}}\n{found[0]}{{{{- end }}}}\n", text)
@@ -109,8 +109,8 @@ def _rules(text: str) -> str:
 
 
 def _webhook(text: str) -> str:
-    """Address, time-out and failure policy by value; conditions where the API server knows them (1.28). The authorities
-    are written by cert-manager where it makes the certificate: the control plane has no right to."""
+    """Take address, timeout and failure policy from values, and use conditions if the API server supports them (1.28).
+    cert-manager injects the authorities if it makes the certificate, since the control plane then has no right to."""
     text = text.replace("failurePolicy: Ignore\n", "failurePolicy: {{ .Values.webhook.failurePolicy }}\n")
     text = text.replace("timeoutSeconds: 3\n", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}\n")
     text = text.replace("targetPort: 9443", "targetPort: webhook")
@@ -135,7 +135,7 @@ def _webhook(text: str) -> str:
 
 
 def _quota(text: str) -> str:
-    """The ConfigMap of quotas has the name and the namespace of the value; the kept ones are always beside us."""
+    """Take name and namespace of the ConfigMap of quotas from the value; the kept quotas stay in our namespace."""
     parts = 'splitList "/" .Values.controlPlane.quota.configMap'
     namespace, name = f"{{{{ {parts} | first }}}}", f"{{{{ {parts} | last }}}}"
     text = text.replace("resourceNames: [fractile-quota]", f"resourceNames: [{name}]")
@@ -145,7 +145,7 @@ def _quota(text: str) -> str:
 
 
 def _newer(text: str, field: str, version: str) -> str:
-    """The field with all that stands deeper, only where Kubernetes knows it."""
+    """Wrap the field and everything nested in it in the condition that Kubernetes has at least ``version``."""
     block = re.compile(rf"^( *){field}:\n(?:\1 .*\n)+", re.MULTILINE)
     return block.sub(
         lambda found: f'{{{{- if include "fractile.atLeast" (list . "{version}") }}}}\n{found[0]}{{{{- end }}}}\n', text

@@ -1,6 +1,6 @@
-"""`make test-chart E2E=1`: the end-to-end tests of PATH, NODE and CLASSES on pods of the chart, and a table of them.
+"""`make test-chart E2E=1`: runs the end-to-end tests of PATH, NODE and CLASSES on pods of the chart; prints a table.
 
-All modules share one cluster, as in `make test`. A test that a module leaves out says why; so does the table.
+All modules share one cluster, as in `make test`. Skipped tests give their reasons, which the table shows.
 """
 
 import os
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def table(report: Tree.Element) -> list[str]:
-    """Module, and how many passed, failed, and were left out for which reason; as docs/operate/install.md has it."""
+    """Passed, failed and skipped tests per module, with reasons, in the form of docs/operate/install.md."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in MODULES}
     reasons: dict[str, list[str]] = {name: [] for name in MODULES}
     for case in report.iter("testcase"):

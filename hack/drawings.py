@@ -1,6 +1,6 @@
-"""Draws the pictures of README and docs: ``make drawings``. What they show stands here; nothing is drawn by hand.
+"""Draws the pictures of README and docs: ``make drawings``. Their contents are defined here; nothing is drawn by hand.
 
-A picture has a background of its own, so it can be read on light and dark pages.
+Each picture has its own background, so it is readable on light and dark pages.
 """
 
 import html
@@ -63,7 +63,7 @@ class Picture:
 
 
 def cards() -> Picture:
-    """Two nodes, their cards, and the slices that containers hold of them."""
+    """Two nodes, their cards, and the slices of them that pods hold."""
     picture = Picture(840, 250, "Cards of two nodes, and the slices that pods hold of them")
     layout = {
         "node-1": [
@@ -104,7 +104,7 @@ def cards() -> Picture:
 
 
 def path_of_a_pod() -> Picture:
-    """From kubectl to the container: who is asked what, in this order."""
+    """The path from kubectl to the container: the calls between the programs, in their order."""
     picture = Picture(840, 330, "The path of a pod: kube-scheduler, control plane, kubelet, agent, container")
     stations = [
         (20, 20, 190, 44, "kubectl apply", "a pod with aliyun.com/gpu-mem"),

@@ -1,4 +1,4 @@
-"""Builds the container image into dist/: `make image`. TAG in the environment names another tag than the version."""
+"""Builds the container image into dist/: `make image`. TAG in the environment replaces the version as the tag."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv and installs Fractile into it, in the exact versions of constraints.txt. Safe to run again after a kill:
-# the stamp is written last, and a virtual environment that does not work is made anew.
+# Makes .venv and installs Fractile into it, with the exact versions of constraints.txt. Safe to run again after a kill:
+# the stamp is written last, and a broken virtual environment is recreated.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
-# A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all. The types
-# are checked while the first tests run, which leave a core to it.
-# The tests in C are about shares of time, among others, and have the machine for themselves. Those in Python mostly wait:
-# they run in parts at the same time, as several people of one machine would run them; what runs behind is shown when it
-# is done. So do the end-to-end tests, each half with a cluster of its own.
+# A check that passes prints one line; the tests show pytest's own output, and its closing line comes last. The types
+# are checked while the first tests run, which leave a core free.
+# The tests in C measure shares of time, among other things, so they have the machine to themselves. The tests in Python
+# mostly wait, so they run in parallel parts, as several users of one machine would run them; the output of a background
+# part is shown when it is done. The end-to-end tests do the same, each half with its own cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ log=$logs/now
 summary=$logs/summary
 declare -A pid=()
 
-finish() { # what still runs behind is asked to end, as by Ctrl-C, and killed if it does not
+finish() { # interrupts background jobs, as Ctrl-C would, and kills those that do not end
     local one tries
     for one in "${pid[@]}"; do kill -INT -- "-$one" 2>/dev/null || true; done
     for one in "${pid[@]}"; do
@@ -57,7 +57,7 @@ tests() { # name, pytest arguments...
     printf '  %-34s ok (%s)\n' "$name" "$(seconds "$began")" >>"$summary"
 }
 
-behind() { # key, command...: runs it with its output in a file, in a process group of its own, which can be ended whole
+behind() { # key, command...: runs it in the background in its own process group, with its output in a file
     local key=$1
     shift
     set -m
@@ -71,14 +71,14 @@ behind() { # key, command...: runs it with its output in a file, in a process gr
     set +m
 }
 
-ended() { # key: waits for what runs behind; sets outcome, its status, and took, its time
+ended() { # key: waits for the background job; sets outcome, its status, and took, its time
     wait "${pid[$1]}" || true
     unset "pid[$1]"
     outcome=1 took="killed"
     read -r outcome took <"$logs/$1.end" || true
 }
 
-checked() { # key, name: a check that ran behind
+checked() { # key, name: a check that ran in the background
     local key=$1 name=$2 outcome took
     ended "$key"
     if [ "$outcome" -ne 0 ]; then
@@ -89,7 +89,7 @@ checked() { # key, name: a check that ran behind
     printf '  %-34s ok (%s)\n' "$name" "$took" | tee -a "$summary"
 }
 
-part() { # key, name: the tests of Python that ran behind, shown whole
+part() { # key, name: Python tests that ran in the background; shows all their output
     local key=$1 name=$2 outcome took
     ended "$key"
     printf '  %-34s ...\n' "$name"
@@ -100,7 +100,7 @@ part() { # key, name: the tests of Python that ran behind, shown whole
     printf '  %-34s ok (%s)\n' "$name" "$took" >>"$summary"
 }
 
-compiler() { # whether there is one; as root it is installed where there is apt-get
+compiler() { # whether there is one; installs it if run as root and apt-get exists
     command -v cc >/dev/null && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 && return
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
     echo "installing a C compiler"
@@ -108,7 +108,7 @@ compiler() { # whether there is one; as root it is installed where there is apt-
     { apt-get -q install -y build-essential || { apt-get -q update && apt-get -q install -y build-essential; }; } >"$log" 2>&1
 }
 
-fuzzing() { # whether clang makes fuzzers; as root it is installed where there is apt-get
+fuzzing() { # whether clang can build fuzzers; installs it if run as root and apt-get exists
     can_fuzz && return
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
     echo "installing clang, for the fuzzers"
@@ -125,7 +125,7 @@ can_fuzz() {
         clang -x c - -fsanitize=fuzzer,address -o "$logs/fuzzer" >/dev/null 2>&1
 }
 
-why_skipped() { # of the output of the native tests: each test that was skipped, and its reason
+why_skipped() { # output of the native tests: prints each skipped test and its reason
     awk '/^== / { name = $2; told = 0; before = "" }
          /^skip / { print "    SKIPPED " name ": " substr($0, 6); told = 1 }
          /^[0-9]+ passed.* [1-9][0-9]* skipped/ && name && !told {
@@ -135,7 +135,7 @@ why_skipped() { # of the output of the native tests: each test that was skipped,
          { before = $0 }' "$1"
 }
 
-native() { # what is written in C; every failure is shown, of the rest only what was skipped and the sum
+native() { # the tests in C: shows every failure, and otherwise only skipped tests and the totals
     local name="native (make -C native check)" outcome took
     if [ -z "${pid[native]:-}" ]; then
         printf '  %-34s SKIPPED: no C compiler; install one (Debian: apt-get install build-essential)\n' "$name" | tee -a "$summary"
@@ -158,7 +158,7 @@ if [ "${1:-}" = lint ]; then
     check "types (pyright)" "$bin/pyright"
     exit 0
 fi
-# What the tests of the real components need. Without root or Go it cannot be had: those tests then say SKIPPED and why.
+# Installs what the tests with real components need. Without root or Go that fails, and those tests say SKIPPED and why.
 began=$EPOCHREALTIME
 if "$bin/fractile" prepare; then
     printf '  %-34s ok (%s)\n' "cluster programs" "$(seconds "$began")" | tee -a "$summary"
@@ -166,10 +166,10 @@ else
     printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
 fi
 if compiler; then
-    behind native make -C native -j"$(nproc)" check # tests in Python use what it builds
+    behind native make -C native -j"$(nproc)" check # tests in Python use its build
 fi
 native
-[ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # they load libraries, and wait
+[ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # they load libraries and mostly wait
 behind types nice -n 10 "$bin/pyright"
 fuzzers="fuzzers in C (make -C native fuzz)"
 if [ -f native/build/gen/region.h ] && fuzzing; then
@@ -177,7 +177,7 @@ if [ -f native/build/gen/region.h ] && fuzzing; then
 else
     printf '  %-34s SKIPPED: no clang with libFuzzer (Debian: apt-get install clang libclang-rt-dev)\n' "$fuzzers" | tee -a "$summary"
 fi
-programs=(tests/charts tests/contract tests/main tests/versions) # they start programs, and wait for them
+programs=(tests/charts tests/contract tests/main tests/versions) # they start programs and wait for them
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
 behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
 tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q

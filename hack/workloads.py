@@ -1,9 +1,9 @@
-"""Writes 37-workloads.yaml of src/fractile/lab/cluster/manifests: the policies of pods, for templates of workloads.
+"""Writes 37-workloads.yaml of src/fractile/lab/cluster/manifests: the policies for pods, applied to workload templates.
 
-A pod that a policy refuses is refused when a controller makes it, where only the workload's events tell. The same
-expressions over the template warn whoever applies the workload. They are taken from the policies of pods by two
-replacements: ``object`` is the template, which has metadata and spec as a pod has, and ``oldObject`` is null, since
-every pod of a template is new. tests/lab checks that what is there is what this writes.
+A policy refuses a pod when a controller creates it, and only the workload's events tell. The same expressions on the
+template warn the user who applies the workload. They are derived from the policies for pods by two replacements:
+``object`` is the template, which has metadata and spec like a pod, and ``oldObject`` is null, since every pod of a
+template is new. tests/lab checks that the file is up to date.
 """
 
 import re
@@ -19,12 +19,12 @@ WRITTEN = MANIFESTS / "37-workloads.yaml"
 SUFFIX = ".fractile.dev"
 INSIDE = f".workloads{SUFFIX}"
 
-# Not class.fractile.dev: the webhook adds slots to pods and not to templates, so each template would be warned of.
+# Without class.fractile.dev: the webhook adds slots to pods but not to templates, so all templates would get a warning.
 SOURCES = {
     "30-admission.yaml": ("placement", "node-name"),
     "35-containers.yaml": ("mounts", "visible-devices"),
 }
-# What a rule says of a container that lacks a resource: the webhook adds it to the pod, by class or for HAMi's amounts.
+# Rules about containers that lack a resource: the webhook adds it to the pod, by class or for HAMi's amounts.
 _WITHOUT_COMPLETED = {"size(variables.old) == 0"}
 
 _TEMPLATE = (
@@ -37,10 +37,10 @@ _COMPLETED = (
     "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'].exists(name, "
     "name in c.resources.limits) || c.resources.limits.exists(name, name.startsWith('class.fractile.dev/')))))"
 )
-# The policy leaves a pod to the webhook where that sees it, which is everywhere but in kube-system and fractile-system;
-# the policy leaves out the latter itself.
+# The policy leaves pods to the webhook where that sees them: everywhere except in kube-system and fractile-system. The
+# policy itself excludes the latter.
 _TOLD = {("node-name", "unseen"): "object.metadata.namespace != 'kube-system' || "}
-# A controller reads no warning, and writes workloads of its own.
+# Controllers do not read warnings, and write workloads of their own.
 _BY_A_PERSON = (
     "request.userInfo.username != 'system:kube-controller-manager' && "
     "!('system:serviceaccounts:kube-system' in request.userInfo.groups) && "
@@ -57,7 +57,7 @@ _HEAD = """\
 
 
 def written() -> str:
-    """The manifest."""
+    """The text of the manifest."""
     found = [_of_workloads(policy) for file, names in SOURCES.items() for policy in _policies(file, names)]
     return _HEAD.format(sources=" and ".join(SOURCES)) + "---\n".join(
         f"{_policy(one)}---\n{_binding(one['metadata']['name'])}" for one in found
@@ -95,13 +95,13 @@ def _of_workloads(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_template(rule: dict[str, str], key: str = "expression") -> str:
-    """The expression, asked of a new pod of the template; the namespace is the workload's. Texts stay as they are."""
+    """The expression, applied to a new pod of the template in the workload's namespace. String literals are kept."""
     parts = re.split(r"('[^']*')", rule[key])
     return "".join(part if part.startswith("'") else _asked(part) for part in parts)
 
 
 def _condition(rule: dict[str, str]) -> str:
-    """The same where variables are not known yet: most workloads end here, and cost the API server little."""
+    """A match condition, which cannot use variables: it rejects most workloads at little cost to the API server."""
     asked = _of_template(rule).replace("variables.template", "template").replace("variables.nothing", "nothing")
     nothing = "[dyn(null)].exists(nothing, {})" if "nothing" in asked else "{}"
     return nothing.format(f"[{_TEMPLATE}].exists(template, {asked})")
@@ -157,7 +157,7 @@ def _selector(selector: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _rule(fields: dict[str, str]) -> Iterator[str]:
-    """An item of a list; long texts are folded at spaces, which YAML puts back."""
+    """A list item; long texts are folded at spaces, which YAML restores."""
     for number, (key, value) in enumerate(fields.items()):
         lead = "    - " if number == 0 else "      "
         if key == "name":

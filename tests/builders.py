@@ -111,7 +111,7 @@ def card(
 def device(
     node: str = "n1", index: int = 0, *, kind: str = "infiniband", shares: int = 1, healthy: bool = True
 ) -> Card:
-    """A device that is no GPU."""
+    """A non-GPU device."""
     uuid = CardUUID(f"{kind}-{index}.{node}")
     return Card(uuid, index, "ConnectX-6", MiB(0), healthy=healthy, type=kind, shares=shares)
 

@@ -471,7 +471,7 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
 
 static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest_overrun + t->longest_overrun / 2; }
 
-/* Who overruns pays, but not who then ends and begins anew. So what is unexpected has a bound for all tenants of a card together. */
+/* Who overruns pays, but not who then ends and begins again. So what is unexpected has a bound for all tenants of a card together. */
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);

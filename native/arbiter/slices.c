@@ -147,7 +147,7 @@ static void is_unreadable(struct node *n, struct slice *s, uint64_t now)
 static void is_spoilt(struct node *n, struct slice *s)
 {
     if (!s->spoilt) event_note(n, s->path, 0, EVENT_LIMITS);
-    s->spoilt = s->limits->magic != FR_LIMITS_MAGIC; /* else it may be written anew */
+    s->spoilt = s->limits->magic != FR_LIMITS_MAGIC; /* else it may be written again */
 }
 
 static void renew_terms(struct node *n, uint32_t index, uint64_t now)

@@ -15,7 +15,7 @@ static const struct {
     const char *name, *what;
 } kinds[EVENT_KINDS] = {
     [EVENT_LATE] = {"late", "did not give the card back in time"},
-    [EVENT_NONSENSE] = {"nonsense", "a message that is none: connection closed"},
+    [EVENT_NONSENSE] = {"nonsense", "not a message: connection closed"},
     [EVENT_FLOOD] = {"flood", "too many messages: connection closed"},
     [EVENT_REFUSED] = {"refused", "no place is left: a connection was closed, or the container has none"},
     [EVENT_LIMITS] = {"limits", "the limits page cannot be read or contradicts itself"},

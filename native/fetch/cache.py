@@ -33,7 +33,8 @@ def pip(*arguments: object) -> None:
 
 
 def environment(directory: Path, packages: Sequence[str], *installs: Sequence[str]) -> None:
-    """``directory``/venv with what these calls of `pip install` put there; made anew when it was for other packages."""
+    """``directory``/venv with what these calls of `pip install` put there; made again when it was for other
+    packages."""
     venv, done = directory / "venv", directory / "installed"
     wanted = "\n".join(packages)
     if done.is_file() and done.read_text() == wanted:

@@ -1,20 +1,20 @@
 """The one exception tree. A refusal to place a pod is a value (``model.refusal``), never an exception.
 
-FractileError            everything a person or a peer can cause; its text is one sentence with the remedy
+FractileError            anything that a user or a peer can cause; its text is one sentence with the remedy
 ├── WireError            bytes from outside do not decode: annotation, extender body, cluster file, device id
 ├── ApiError             the API server answered with an error status (``fractile.kube``)
 ├── Unreachable          the API server did not answer; whether it acted on the call is unknown
-│   └── NotLeading       it was not asked: this replica does not lead (any more)
-└── SetupError           this machine cannot do what was asked: a program, a right or a file is missing
+│   └── NotLeading       the call was not sent: this replica does not lead, or no longer leads
+└── SetupError           this machine cannot do what was asked: a program, a permission or a file is missing
 """
 
 
 class FractileError(Exception):
-    """Base of all errors whose text may be shown to a person as it is."""
+    """Base of all errors whose text may be shown to users as it is."""
 
 
 class WireError(FractileError):
-    """Bytes or text from outside do not have the form they must have."""
+    """Bytes or text from outside do not have the required form."""
 
 
 class ApiError(FractileError):
@@ -32,7 +32,7 @@ class Unreachable(FractileError):
 
 
 class NotLeading(Unreachable):
-    """Another replica may lead: the call was not made."""
+    """The call was not made, since another replica may lead."""
 
 
 class SetupError(FractileError):

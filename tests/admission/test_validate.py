@@ -199,7 +199,7 @@ def test_only_containers_with_gpus_may_not_be_privileged(cluster: ClusterFit) ->
     other = pod("p", container("gpu", memory=1), container("main"))
     assert verdict(other, cluster, MAIN) == AdmissionVerdict()
     hca = by({"class.fractile.dev/mellanox.hca": 1, DEVICE: 1})
-    assert verdict(hca, cluster, MAIN).refusal == "", "devices that are no GPUs have no limits"
+    assert verdict(hca, cluster, MAIN).refusal == "", "non-GPU devices have no limits"
 
 
 @pytest.mark.parametrize("value", ["none", "void"])

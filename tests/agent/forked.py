@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True):
     pod_resources: str
     unit: str
     wait: float
-    adapters: tuple[int, ...] = ()  # how many share each of the node's devices that are no GPUs
+    adapters: tuple[int, ...] = ()  # how many share each of the node's non-GPU devices
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Programs:
         return [node.name for node in self._state.nodes]
 
     async def begin(self) -> None:
-        """Put the links in place and start everything that uses one anew."""
+        """Put the links in place and start everything that uses one again."""
         await self._make_links()
         await asyncio.to_thread(self._cluster.kill, _CONTROL_PLANE, signal.SIGTERM)
         changed = list(self._through_links())

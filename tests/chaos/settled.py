@@ -1,6 +1,6 @@
 """Whether the cluster has come to rest: what each pod still waits for although nothing hinders it. Pure.
 
-Who fits is asked of a ledger that is built anew from the annotations, and of kube-scheduler's sums: the node's
+Who fits is asked of a ledger that is built again from the annotations, and of kube-scheduler's sums: the node's
 allocatable amounts, less what its pods request.
 """
 

@@ -171,7 +171,7 @@ async def test_a_directory_without_an_owner_is_a_leak_after_its_time_counted_fro
     assert await play.round(left)
     now[0] = SWEPT - 1
     assert await play.round(left)
-    play.given.agent = 3  # it was started anew
+    play.given.agent = 3  # it was started again
     now[0] = SWEPT + 1
     assert await play.round(left)
     now[0] = 2 * SWEPT + 2

@@ -1,4 +1,4 @@
-"""Asking an API server that fails for pods: once each, again when it failed, anew when kubelet refused."""
+"""Asking an API server that fails for pods: once each, again when it failed, again when kubelet refused."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -40,7 +40,7 @@ class Wishes:
             await self._delete(step.name)
 
     async def bring_about(self, seen: Sequence[SeenPod], ran: Collection[str]) -> None:
-        """Create and delete what is missing or left over. A pod that kubelet refused before it ran is made anew, as
+        """Create and delete what is missing or left over. A pod that kubelet refused before it ran is made again, as
         its controller would, and so is a lost one. ``ran``: the UIDs of those that were seen to run."""
         there = {p.name: p for p in seen if p.metadata.namespace == NAMESPACE}
         for pod in there.values():

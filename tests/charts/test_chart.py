@@ -141,7 +141,7 @@ def validate(found: list[Document], version: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _schemas_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are megabytes for each version, and read anew for each object."""
+    """They are megabytes for each version, and read again for each object."""
     monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", SCHEMA)
 
 

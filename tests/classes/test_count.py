@@ -40,7 +40,7 @@ def show(ledger: Ledger, table: Table, card: Card, *, healthy: bool = True) -> N
 
 
 def take(ledger: Ledger, card: Card, memory: int, cores: int = 0, *, name: str = "") -> None:
-    """A pod with so much of the card; of a device that is no GPU, ``memory`` shares."""
+    """A pod with so much of the card; of a non-GPU device, ``memory`` shares."""
     held = piece(card.uuid, memory, cores)
     if card.type != GPU:
         held = type(held)(card.uuid, MiB(0), shares=memory)

@@ -18,7 +18,7 @@ from fractile.model.units import CardUUID, PodUID
 from fractile.wire.fractile.device_ids import device_ids
 
 PATIENCE = 60.0  # seconds; a real kubelet updates its node's status every 10 s
-numbers = itertools.count(1)  # of what each run names anew
+numbers = itertools.count(1)  # of what each run names again
 
 Containers = Sequence[tuple[str, int]]  # name and amount; amount 0 asks for nothing
 

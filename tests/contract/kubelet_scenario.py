@@ -356,7 +356,7 @@ async def _early(world: KubeletWorld, recorder: Recorder, *, pods: int) -> Async
 
 async def _runs_after_all(world: KubeletWorld, recorder: Recorder, name: str) -> bool:
     """Whether it runs once kubelet is there again. On a busy machine two allocations may meet and kill it once more, or
-    it fails the pod for good, since it admits the pod anew before it has heard the devices."""
+    it fails the pod for good, since it admits the pod again before it has heard the devices."""
     async with asyncio.timeout(2 * PATIENCE):
         while (phase := await world.phase(name)) != "Running":
             if phase == "Failed":

@@ -211,7 +211,7 @@ def test_a_cluster_whose_runtime_state_is_gone_as_after_a_reboot_comes_back(
     lose_what_a_reboot_loses(cluster)
     cluster.up()
     running = ("-n", namespace, "get", "pod", "returns", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
-    assert eventually(lambda: cluster.kubectl(*running) == "1", 60), "kubelet starts it anew"
+    assert eventually(lambda: cluster.kubectl(*running) == "1", 60), "kubelet starts it again"
     wait_ready(cluster, "returns")
     assert cluster.kubectl("-n", namespace, "exec", "returns", "--", "echo", "here") == "here\n"
 

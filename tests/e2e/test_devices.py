@@ -1,4 +1,4 @@
-"""Devices that are no GPUs on the real cluster: offered by a file, asked for by class, and what their objects say."""
+"""Non-GPU devices on the real cluster: offered by a file, asked for by class, and what their objects say."""
 
 import json
 from collections.abc import Callable, Generator

@@ -114,5 +114,5 @@ def test_an_uncorrected_error_holds_over_a_restart_of_the_agent(cluster: LocalCl
     cluster.restart(f"{AT}/agent")
     work.wait_until(60, "the new agent", lambda: f"card={card} phase=Unhealthy" in agent_log(cluster)[seen:])
     assert status(cluster)[card] == before
-    hurt(cluster, "heal", card)  # the counter begins anew: a reset
+    hurt(cluster, "heal", card)  # the counter begins again: a reset
     work.wait_until(30, "the return", lambda: status(cluster)[card].get("phase") in HEALTHY)

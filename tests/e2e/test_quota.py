@@ -220,7 +220,7 @@ def test_a_malformed_config_map_keeps_the_last_good_one_over_a_restart_and_gets_
         work.wait_until(20, told, lambda: any(told in e for e in quota_events(cluster, "QuotaIgnored")))
         work.apply([part("q", 100)])
         work.wait_until(30, none, said_of(work, "q", none))
-        # The control plane starts anew and goes by the ones that were kept.
+        # The control plane starts again and goes by the ones that were kept.
         try:
             cluster.restart("control-plane", "--quota-others", "deny")
             work.apply([part("r", 100)])

@@ -262,7 +262,7 @@ def test_other_pods_are_expected_while_the_cluster_changes(two: Ledger) -> None:
         pytest.param("", "", "bestfit", "bestfit", id="the namespace's"),
         pytest.param("", "spread", "bestfit", "spread", id="the pod's, as HAMi writes it"),
         pytest.param("fgd-plus", "spread", "bestfit", "fgd-plus", id="the pod's"),
-        pytest.param("nonsense", "", "fgd-plus+2*bestfit", "fgd-plus+2*bestfit", id="a word that is none"),
+        pytest.param("nonsense", "", "fgd-plus+2*bestfit", "fgd-plus+2*bestfit", id="an unknown word"),
         pytest.param("x" * 10_000, "", "random+bestfit", "binpack", id="nothing that can be added up"),
     ],
 )

@@ -70,8 +70,8 @@ def test_whole_cards_count_with_their_memory() -> None:
         pytest.param("spread", "binpack", [9, 4, 1], id="the pod's own"),
         pytest.param("", "spread", [9, 4, 1], id="the cluster's"),
         pytest.param("binpack", "spread", [1, 6, 9], id="the pod's own before the cluster's"),
-        pytest.param("nonsense", "spread", [9, 4, 1], id="a word that is none"),
-        pytest.param("nonsense", "binpack", [1, 6, 9], id="a word that is none, filled"),
+        pytest.param("nonsense", "spread", [9, 4, 1], id="an unknown word"),
+        pytest.param("nonsense", "binpack", [1, 6, 9], id="an unknown word, filled"),
     ],
 )
 def test_nodes_are_filled_or_spread_over(ledger: Ledger, own: str, cluster_wide: str, wanted: list[int]) -> None:

@@ -70,7 +70,7 @@ class FakeKubelet:
         self.start()
 
     async def reboot(self, *, forgets: bool = False) -> None:
-        """The machine goes down and comes back: every container starts anew, with the devices of the record, or, when
+        """The machine goes down and comes back: every container starts again, with the devices of the record, or, when
         that is lost, with those that it is given then."""
         await self.stop()
         self._kubelet.power_off()

@@ -87,7 +87,7 @@ class Players:
         self._replicas, self._nodes, self._chance = replicas, nodes, chance
         self._uids = 0
         self._asked: list[BindingArgs] = []
-        self._before: list[BindingArgs] = []  # calls for pods that may have been created anew since
+        self._before: list[BindingArgs] = []  # calls for pods that may have been created again since
         self._home = {uuid: (node, i) for node in nodes for i, uuid in enumerate(_uuids(node))}
         self._acts: dict[str, Callable[[Step], None]] = {
             "create": self._create,

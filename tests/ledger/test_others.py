@@ -1,4 +1,4 @@
-"""Devices that are no GPUs: counted by shares, in arrays of their own, beside the cards of their node."""
+"""Non-GPU devices: counted by shares, in arrays of their own, beside the cards of their node."""
 
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement, Slice

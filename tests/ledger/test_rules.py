@@ -38,7 +38,7 @@ def by_model(node: NodeName, model: str) -> SharingRule:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Node n1 with a T4 (0), an A10 (1) and a device that is no GPU; node n2 with a T4."""
+    """Node n1 with a T4 (0), an A10 (1) and a non-GPU device; node n2 with a T4."""
     found = cluster(
         {
             "n1": [card("n1", 0, memory=SIZE, model="T4"), card("n1", 1, memory=SIZE, model="A10"), device("n1")],

@@ -84,7 +84,7 @@ class Cluster:
         await self._ensure(msgspec.structs.replace(plain, argv=(*plain.argv, *more)))
 
     async def start_scheduler(self, scenario: Scenario) -> None:
-        """Anew, with the configuration of the row; its caches are filled when this returns."""
+        """Again, with the configuration of the row; its caches are filled when this returns."""
         await self.stop(SCHEDULER)
         config = self._write_config(scenario)
         plain = controlplane.scheduler(self.state, self.secrets, self.found, config)
@@ -92,7 +92,7 @@ class Cluster:
         await self._ensure(msgspec.structs.replace(plain, probe=probe))
 
     async def start_control_plane(self, scenario: Scenario) -> None:
-        """Anew; its ledger is rebuilt when this returns."""
+        """Again; its ledger is rebuilt when this returns."""
         await self.stop(CONTROL_PLANE)
         if scenario.floor is not None:
             await self._ensure(await self._floor(scenario.floor))

@@ -1,6 +1,6 @@
 """What is compared: one row for each way to schedule pods. A new way is one more row.
 
-Of each row the rounds are the same: kube-scheduler is started anew with the row's configuration, the control plane too
+Of each row the rounds are the same: kube-scheduler is started again with the row's configuration, the control plane too
 where the row has an extender, the pods are created at full speed, and all are deleted in the end.
 """
 

@@ -195,7 +195,7 @@ def _passes() -> list[Row]:
     return [
         Row("classes: all devices shown for the first time, ledger included", 1000 * world.filled, "ms", None, note),
         Row("classes: first pass over all classes", 1000 * first, "ms", None, note),
-        Row("classes: everything counted anew", 1000 * min(again), "ms", None, note),
+        Row("classes: everything counted again", 1000 * min(again), "ms", None, note),
         Row("classes: one card falls sick", 1000 * min(one), "ms", None, "only the classes that it may be in"),
         Row("classes: capacity of all nodes", 1000 * capacities, "ms", None, note),
         Row(

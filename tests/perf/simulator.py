@@ -132,7 +132,7 @@ def _used(size: int) -> Cluster:
 
 
 def what_if(cluster: Cluster, queue: list[TaskDemand], arithmetic: Kernel) -> float:
-    """Seconds to place so many more, everything worked out anew."""
+    """Seconds to place so many more, everything worked out again."""
     began = time.perf_counter()
     board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), situation_of(cluster.view, mix_of(queue)))
     for number, ask in enumerate(queue):

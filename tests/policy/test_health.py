@@ -149,7 +149,7 @@ def test_a_lost_card_returns_when_it_answers_again_and_its_xid_with_it() -> None
 @pytest.mark.parametrize(
     ("before", "afterwards"),
     [
-        pytest.param(reading(uncorrected=2), reading(uncorrected=0), id="the counters begin anew"),
+        pytest.param(reading(uncorrected=2), reading(uncorrected=0), id="the counters begin again"),
         pytest.param(reading(reset_wanted=True), reading(reset_wanted=False), id="the driver wants no reset any more"),
     ],
 )

@@ -1,5 +1,5 @@
 """Classes under random pods: the filter agrees with each node's own verdict, overlapping classes never count a card
-twice, and devices that are no GPUs are never given to more pods than share them."""
+twice, and non-GPU devices are never given to more pods than share them."""
 
 from collections.abc import Sequence
 

@@ -119,7 +119,7 @@ class Node(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.planner.pods))
     @rule(which=st.integers(0, 99), again=st.booleans())
     def a_pod_is_deleted(self, which: int, again: bool) -> None:
-        """And, sometimes, made anew under its name with another size, as a StatefulSet does after an update."""
+        """And, sometimes, made again under its name with another size, as a StatefulSet does after an update."""
         pod = self.planner.pods[which % len(self.planner.pods)]
 
         async def delete() -> None:

@@ -223,7 +223,7 @@ def test_what_is_sent_before_an_answer_of_the_application_ends_the_connection(in
 def test_who_asks_for_no_verb_does_not_hold_back_the_answers_of_binds(
     in_loop: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(https_server, "Kept", partial(KeptConnections, patience=60.0))
+    monkeypatch.setattr(https_server, "KeptConnections", partial(KeptConnections, patience=60.0))
 
     async def test() -> None:
         world = World()

@@ -30,8 +30,8 @@ class World:
 
 
 def many_names(k: int) -> list[Container]:
-    """250 containers with long names of their own."""
-    return [container(f"c{k}x{j}" + "y" * 40, memory=1 + (k * 7 + j) % 199) for j in range(250)]
+    """64 containers, as many as may ask, with long names of their own."""
+    return [container(f"c{k}x{j}" + "y" * 40, memory=1 + (k * 7 + j) % 199) for j in range(64)]
 
 
 def many_parts(k: int) -> list[Container]:

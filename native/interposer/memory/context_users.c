@@ -3,7 +3,7 @@
  * A primary context may be reset while other threads work in it. What such a thread got from the driver just before went with the
  * context, but its record comes after all others were moved away (context.c), and nobody would ever give back what it says. So who
  * ended a primary context waits for the calls that were on their way, and then takes what they have written. Nobody makes the
- * context anew meanwhile, since that needs the same turn (primary.c).
+ * context again meanwhile, since that needs the same turn (primary.c).
  *
  * Calls are counted on one of two sides. Who waits turns new ones to the other side, so that he does not wait for those. A call that
  * hangs in the driver is not waited for longer than a while: then what it wrote stays charged until the process ends. */

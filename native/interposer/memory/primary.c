@@ -311,7 +311,7 @@ static CUresult leave(struct fr_context_call *c, bool all)
         return r;
     }
     bool gone = !r && died(c->device, &bytes);
-    bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
+    bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made again meanwhile */
     if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
     if (gone || (another && l.doomed)) {
         fr_users_wait(l.card);

@@ -48,7 +48,7 @@ nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
 {
     char uuid[96];
     unsigned index;
-    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also tells a handle that is none, and a lost card */
+    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also tells an invalid handle, and a lost card */
     if (r == NVML_ERROR_NOT_SUPPORTED) r = NVML_SUCCESS;
     if (r) return r;
     int cards = fr_card_count();

@@ -4,7 +4,7 @@
  *
  *      closed --STUCK_NS for each process of the container, which the driver may run one after the other--> one launch, as long
  *             again --> another
- *      something that was in flight is done: it only took long, after all. The time starts anew, and is twice as long once a launch has gone
+ *      something that was in flight is done: it only took long, after all. The time starts again, and is twice as long once a launch has gone
  *
  * Kernels that take long, each launched while the one before runs, would keep a turn for ever otherwise. */
 #include "pacing/stuck.h"

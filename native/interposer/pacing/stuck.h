@@ -14,6 +14,6 @@ uint64_t fr_stuck_look(const struct fr_paced_card *p);           /* not before, 
 void fr_stuck_begin(struct fr_paced_card *p);
 void fr_stuck_goes_on(struct fr_paced_card *p);
 bool fr_stuck_end(struct fr_paced_card *p); /* true: from now on nobody goes, but who is inside may have just gone */
-bool fr_stuck_again(struct fr_paced_card *p); /* true: somebody had gone, and it is stuck anew */
+bool fr_stuck_again(struct fr_paced_card *p); /* true: somebody had gone, and it is stuck again */
 
 #endif

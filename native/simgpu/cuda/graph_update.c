@@ -117,7 +117,7 @@ API CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeP
     return p->type == N_GRAPH ? cuGraphExecChildGraphNodeSetParams(e, n, p->child.graph) : set_in_exec(e, n, p);
 }
 
-/* ---- a whole graph anew ---- */
+/* ---- a whole graph again ---- */
 
 static bool same_edges(const struct sim_graph *old, const struct sim_node *a, const struct sim_graph *new, const struct sim_node *b)
 {

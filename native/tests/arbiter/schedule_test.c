@@ -995,7 +995,7 @@ static void nonsense_in_any_order_breaks_nothing(void)
     }
 }
 
-/* ... and begins anew every 3 s, so that it never pays. */
+/* ... and begins again every 3 s, so that it never pays. */
 static void twenty_newcomers_that_never_give_a_turn_back_leave_a_guaranteed_tenant_most_of_its_share(void)
 {
     struct schedule_terms terms[21] = {{80, 0, 0}};

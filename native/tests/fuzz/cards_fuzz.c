@@ -3,7 +3,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct sim_state whole, *state = &whole; /* too large to be made anew each time */
+    static struct sim_state whole, *state = &whole; /* too large to be made again each time */
     char *text = malloc(size + 1), error[256] = "";
     if (!text) abort();
     memset(state->cards, 0, sizeof state->cards);

@@ -367,7 +367,7 @@ static void a_library_counts_where_it_is_used_and_goes_with_the_context_or_itsel
     EXPECT_EQ(held(CARD_A), 0);
     EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
-    EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS); /* loaded anew in the next context */
+    EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS); /* loaded again in the next context */
     EXPECT_EQ(used(), CONTEXT + 6 * MIB);
     what_is_charged_is_what_is_held();
     EXPECT_EQ(cuLibraryUnload(l), CUDA_SUCCESS);

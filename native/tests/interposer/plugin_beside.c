@@ -1,2 +1,2 @@
-/* The finder once more: a file of its own is loaded anew, in whatever way it is opened first. */
+/* The finder once more: a file of its own is loaded again, in whatever way it is opened first. */
 #include "plugin_finder.c"

@@ -1,5 +1,5 @@
 /* Several processes on one card: death, sharing of memory, fork. The children run before this process initialises, or are
- * started anew: like the real one, the simulated driver does not work in the child of a process that uses it. */
+ * started again: like the real one, the simulated driver does not work in the child of a process that uses it. */
 #include "check.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
-"""Changes to the amounts of one container, collected and then written as the smallest JSON patch.
+"""Collect changes to the amounts of one container and write them as the smallest JSON patch.
 
-``limits`` and ``requests`` are two maps, each of which may be missing. A change that leaves a map as it was makes no
-step, so what was mutated before is not patched again.
+``limits`` and ``requests`` are two maps, each of which may be missing. A change that leaves a map as it was adds no
+step, so an object that was already mutated is not patched again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,15 @@ class ContainerAmounts:
         self._now: dict[str, dict[str, Any]] = {name: dict(self._before[name] or {}) for name in MAPS}
 
     def names(self) -> list[str]:
-        """All resources, each once, in the order in which they are written."""
+        """All resources, each once, in the order of the maps."""
         return list(dict.fromkeys(resource for name in MAPS for resource in self._now[name]))
 
     def value(self, resource: str) -> Any:
-        """Its limit, or else its request; None when it has neither."""
+        """The resource's limit, or else its request; None when it has neither."""
         return next((self._now[name][resource] for name in MAPS if resource in self._now[name]), None)
 
     def rename(self, resource: str, to: str) -> Any:
-        """Give what stands under one name another one. What stood there, if it was something else, is returned."""
+        """Rename a resource. Returns the previous amount of ``to``, if that was different."""
         before = self.value(to)
         after = self.value(resource)
         for name in MAPS:
@@ -40,8 +40,7 @@ class ContainerAmounts:
         return before if before is not None and before != after else None
 
     def beside(self, resource: str, added: str, value: str) -> Any:
-        """Put another resource into the maps in which one stands. What stood there, if it was something else, is
-        returned."""
+        """Add ``added`` to the maps that hold ``resource``. Returns its previous amount, if that was different."""
         before = self.value(added)
         for name in MAPS:
             self._now[name].pop(added, None)
@@ -50,12 +49,12 @@ class ContainerAmounts:
         return None if before is None or same(before, value) else before
 
     def request_what_is_limited(self, resource: str) -> None:
-        """As the API server does for pods: a request that is not written is the limit."""
+        """Set a missing request to the limit, as the API server does for pods."""
         if resource in self._now["limits"]:
             self._now["requests"].setdefault(resource, self._now["limits"][resource])
 
     def ops(self, *path: str | int) -> Iterator[Op]:
-        """The steps that make the container as it shall be; ``path`` leads to its ``resources``."""
+        """The patch steps for the collected changes; ``path`` leads to the container's ``resources``."""
         changed = {name: after for name, after in self._now.items() if after != (self._before[name] or {})}
         if changed and not self._there:
             yield Op("add", pointer(*path), {})
@@ -69,5 +68,5 @@ class ContainerAmounts:
 
 
 def same(written: object, value: str) -> bool:
-    """Whether an amount is that whole number; 2 and "2" are the same."""
+    """Whether an amount is that whole number; 2 and "2" are equal."""
     return str(written) == value

@@ -1,7 +1,7 @@
 """The webhook's HTTP side: AdmissionReviews in, answers out, one log line per object that is changed or refused.
 
-Failure rule: open. An object that cannot be read here is let through as it is, with a warning: what it asks for is
-judged again by filter and bind. Only bodies that are no AdmissionReview get a status other than 200.
+Failure rule: open. An object that cannot be read is let through unchanged, with a warning: filter and bind check its
+request again. Only bodies that are not an AdmissionReview get a status other than 200.
 """
 
 import logging
@@ -39,7 +39,7 @@ Gate = Callable[[Pod, str], bool]  # pod and namespace
 
 
 def nobody(pod: Pod, namespace: str) -> bool:
-    """No pod is held back until its node is chosen."""
+    """The default gate: no pod is held back."""
     return False
 
 
@@ -53,14 +53,13 @@ _TEMPLATES: dict[tuple[str, str], tuple[str, ...]] = {
     ("batch", "Job"): ("spec", "template"),
     ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where the pod template of a kind stands."""
+"""The path of the pod template in each kind."""
 
 _NOT_READY = "Fractile is starting and does not know the classes of the cluster yet; create it again in a moment"
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``resources`` are those of the families that are served; ``known_policy`` says whether there is a node policy of
-    a name."""
+    """``resources``: those of the served families; ``known_policy`` says whether a node policy of that name exists."""
 
     unit: MemoryUnit = MemoryUnit.MiB
     dialects: frozenset[str] = NAMES
@@ -70,9 +69,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class WebhookApp:
-    """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
-    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``names_node``
-    whether an administrator lets them name their node; ``gate`` which of them are held back until their node is chosen
+    """Both verbs, from bytes to bytes. ``known`` says whether all cards and classes of the cluster have been read;
+    ``scheduler_of`` which scheduler a namespace's GPU pods get, "" to leave it unchanged; ``names_node`` whether an
+    administrator lets a namespace's pods name their node; ``gate`` which pods are held back until their node is chosen
     (docs/use/global-placement.md)."""
 
     def __init__(
@@ -95,7 +94,7 @@ class WebhookApp:
         self._settings = settings or Settings()
 
     def mutate(self, body: bytes) -> bytes:
-        """WireError when the body is no AdmissionReview."""
+        """The answer with the patch. Raises WireError when the body is not an AdmissionReview."""
         started = perf_counter()
         check_objects(body)
         check_members(body)
@@ -112,7 +111,7 @@ class WebhookApp:
         return wire.allowed(request.uid, patch=mutation.ops, warnings=mutation.warnings)
 
     def validate(self, body: bytes) -> bytes:
-        """WireError when the body is no AdmissionReview."""
+        """The answer with the verdict. Raises WireError when the body is not an AdmissionReview."""
         started = perf_counter()
         check_objects(body)
         check_members(body)
@@ -167,7 +166,7 @@ class WebhookApp:
 
 
 def _is_new_pod(request: AdmissionRequest) -> bool:
-    """What a pod asks for cannot be changed later (KEP-1287 resizes processors and memory only)."""
+    """Whether a pod is created; later its request cannot change (KEP-1287 resizes only CPU and memory)."""
     kind = request.kind
     return (kind.group, kind.kind, request.sub_resource, request.operation) == ("", "Pod", "", "CREATE")
 
@@ -196,8 +195,8 @@ def application(webhook: WebhookApp, intake: Intake | None = None) -> Starlette:
 
 
 def verbs(webhook: WebhookApp) -> Mapping[bytes, Callable[[bytes], bytes | None]]:
-    """Both verbs by their path, as they are answered without an application. No answer where something is wrong: the
-    application, asked again, says what."""
+    """Both verbs by path, for answers that bypass the application. They return None on any error: the application then
+    handles the request again and reports the error."""
     return {
         f"{PREFIX}/mutate".encode(): _or_none(webhook.mutate),
         f"{PREFIX}/validate".encode(): _or_none(webhook.validate),
@@ -231,7 +230,7 @@ def routes(webhook: WebhookApp, intake: Intake) -> list[Route]:
 
 
 def _verb(answer: Callable[[bytes], bytes], intake: Intake) -> Callable[[Request], Awaitable[Response]]:
-    """The process survives every body, bugs included: those are logged, and the API server goes on without us."""
+    """The endpoint of one verb. It survives every body: a bug is logged, and the API server goes on without us."""
 
     async def endpoint(request: Request) -> Response:
         body = await intake.read(request)

@@ -1,5 +1,5 @@
-"""What the cluster says to a request: which cards its classes stand for, and whether any node could serve it if it were
-empty. Reads the ledger, changes nothing.
+"""Check a request against the cluster: which cards its classes stand for, and whether any node could serve it if it
+were empty. Reads the ledger, changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from fractile.policy.cards.effort import Effort
 
 
 class ClusterFit(Protocol):
-    """``never``: one sentence with the numbers of the node that comes closest; "" when a node would do, or when that
-    cannot be said."""
+    """``never``: why no node could ever serve the request, with the closest node's numbers; "" if one could or
+    unknown."""
 
     def resolve(self, request: PodRequest) -> PodRequest | Refusal: ...
 
@@ -24,7 +24,7 @@ class ClusterFit(Protocol):
 
 
 class ClusterCapacity:
-    """The cluster as the ledger knows it. ``resolve`` fills in what classes stand for."""
+    """The cluster according to the ledger. ``resolve`` replaces classes by what they stand for."""
 
     def __init__(self, ledger: Ledger, resolve: Callable[[PodRequest], PodRequest | Refusal]) -> None:
         self._ledger = ledger
@@ -46,7 +46,7 @@ class ClusterCapacity:
         return f"no node can serve this pod, however empty: {reason.message} (node {node})"
 
     def _parts(self, request: PodRequest) -> list[tuple[CardArrays, PodRequest]]:
-        """What is asked of GPUs and what of other devices, each with where it must be found."""
+        """The request's parts for GPUs and for other devices, each with the arrays to search."""
         if not others.mixed(request):
             return [(self._ledger.arrays, request)]
         gpus, devices = others.of_gpus(request), others.of_others(request)
@@ -61,12 +61,13 @@ class ClusterCapacity:
 
 
 def _closest(parts: Sequence[tuple[CardArrays, PodRequest]]) -> list[int]:
-    """Columns of nodes that may come close: with the largest card, and with the most devices of each class."""
+    """Columns of nodes that may be closest: the one with the largest card, and the one with most devices of each
+    class."""
     arrays, part = parts[0]
     layers = [m for c in part.containers if isinstance(m := c.request.selector.members, CardLayer)]
     return [int(arrays.largest.argmax()), *(int(layer.mask.sum(axis=0).argmax()) for layer in layers)]
 
 
 def _usefulness(found: tuple[str, Refusal]) -> bool:
-    """Numbers say more than that a node has no such card at all."""
+    """Sort key: refusals with numbers come before those that only say that the node has no such card."""
     return found[1].code is not Code.TOO_LARGE

@@ -1,15 +1,15 @@
-"""The webhook's own authority and serving certificate, and when to make new ones. Pure but for the making of keys.
+"""The webhook's own authority and serving certificate, and when to renew them. Pure except for generating keys.
 
-The API server trusts the bundle that stands in the webhook configurations. A new authority is therefore added to the
-bundle first, and signs the serving certificate only when the configurations have shown it for a while (``published``):
+The API server trusts the bundle in the webhook configurations. A new authority is therefore added to the bundle first,
+and signs the serving certificate only after the configurations have contained it for a while (``published``):
 
-    authority past 2/3 of its life ──> a new one in front of the bundle, the old one stays until it expires
+    authority past 2/3 of its life ──> a new one at the front of the bundle, the old one stays until it expires
     ... published ──> a new serving certificate, signed by the first of the bundle
     certificate past 2/3 of its life, or for other names ──> the same
 
-Nothing usable at all (first start, damaged Secret, a clock that jumped years) is made anew at once. A clock that went
-back makes certificates unusable too, since they are not valid yet; they are backdated by a day, so that small jumps and
-an API server whose clock is behind do no harm. Only the key of the newest authority is kept.
+If nothing is usable (first start, damaged Secret, a clock that jumped years), everything is replaced immediately. A
+clock that was set back makes certificates unusable too, since they are not valid yet; they are backdated by a day, so
+that small jumps and an API server whose clock is slow do no harm. Only the key of the newest authority is kept.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=365)
 SERVING_LIFE = timedelta(days=90)
 BACKDATED = timedelta(days=1)
-MOST_AUTHORITIES = 4  # of a bundle, however often the clock jumps
+MOST_AUTHORITIES = 4  # in a bundle, however often the clock jumps
 
 _PEM = serialization.Encoding.PEM
 
@@ -41,8 +41,8 @@ class Material(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What of a ``Material`` is whole. ``ca_key`` is None when it is not that of the newest authority, ``serving`` when
-    there is no such pair."""
+    """The valid parts of a ``Material``. ``ca_key`` is None when it is not that of the newest authority, ``serving``
+    when certificate and key are not a pair."""
 
     authorities: tuple[x509.Certificate, ...]
     ca_key: ec.EllipticCurvePrivateKey | None
@@ -50,12 +50,12 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 def renewed(material: Material, names: Sequence[str], *, now: datetime, published: bool) -> Material:
-    """The material that shall be: the same when nothing is due. ``names`` are the serving certificate's, DNS names or
-    addresses; ``now`` is aware of its zone."""
+    """The renewed material; the same when nothing is due. ``names``: DNS names or addresses of the serving certificate;
+    ``now`` is timezone-aware."""
     held = _read(material)
     if not _signs(held, now):
         if _can_sign(held, now) and (not _serves(held, now) or _outdated(held, names, now)):
-            held = _with_new_serving(held, names, now)  # the last one of the old key: nobody knows the new one yet
+            held = _with_new_serving(held, names, now)  # the last by the old key: the new one is not trusted yet
         held = _with_new_authority(held, now)
         published = False
     living = tuple(a for a in held.authorities if a.not_valid_after_utc > now)
@@ -66,7 +66,7 @@ def renewed(material: Material, names: Sequence[str], *, now: datetime, publishe
 
 
 def _signs(held: _Held, now: datetime) -> bool:
-    """Whether the newest authority can sign, and has most of its life before it."""
+    """Whether the newest authority can sign and is not due for renewal."""
     return _can_sign(held, now) and not _due(held.authorities[0], now)
 
 
@@ -75,7 +75,7 @@ def _can_sign(held: _Held, now: datetime) -> bool:
 
 
 def _serves(held: _Held, now: datetime) -> bool:
-    """Whether somebody who trusts the bundle believes the serving certificate."""
+    """Whether the serving certificate is valid for clients that trust the bundle."""
     return (
         held.serving is not None
         and _usable(held.serving[0], now)
@@ -140,14 +140,14 @@ def _due_at(cert: x509.Certificate) -> datetime:
 def _signed(cert: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         cert.verify_directly_issued_by(authority)
-    except Exception:  # in whatever way cryptography says no
+    except Exception:  # cryptography raises various errors
         return False
     return True
 
 
 def _with_new_authority(held: _Held, now: datetime) -> _Held:
     key = ec.generate_private_key(ec.SECP256R1())
-    # Authorities of one name and several keys would make the API server try the wrong one first.
+    # If authorities with different keys shared a name, the API server would try the wrong one first.
     subject = _subject(f"fractile webhook {now:%Y-%m-%dT%H:%M:%SZ} {x509.random_serial_number() % 2**32:08x}")
     cert = (
         _builder(subject, subject, key.public_key(), now, CA_LIFE)

@@ -1,7 +1,7 @@
-"""Puts the bundle that the API server must trust into the two webhook configurations, level-triggered.
+"""Write the bundle that the API server must trust into the two webhook configurations, level-triggered.
 
-Everything else in them is whoever's who applied the manifests. One that names cert-manager's injector is left to that.
-Failure rule: retried forever; without the bundle the API server cannot call us, and goes on without (failurePolicy).
+All other fields belong to the owner of the manifests. A configuration that names cert-manager's injector is left alone.
+Failure rule: retried forever; without the bundle the API server cannot call us and proceeds without us (failurePolicy).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Configuration:
-    """``bundle`` is asked for what shall stand there; empty: nothing is done yet."""
+    """Keeps both configurations up to date. ``bundle`` returns the wanted bundle; empty: nothing to write yet."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class Configuration:
         self._bundle = bundle
         self._clock = clock
         self._sleep = sleep
-        self._seen = (b"", 0.0)  # the bundle that stands in both, and since when we know
+        self._seen = (b"", 0.0)  # the bundle in both, and when that was first seen
         self._told = ""
 
     def published(self, bundle: bytes) -> bool:
-        """Whether both have had this bundle for so long that every API server knows it."""
+        """Whether both have contained this bundle for so long that every API server uses it."""
         seen, since = self._seen
         return bool(seen) and seen == bundle and self._clock() - since >= SETTLED
 
     async def run(self) -> None:
-        """Compare and mend forever."""
+        """Compare and correct forever."""
         while True:
             await self._sleep(LOOK if await self.look() else RETRY)
 
     async def look(self) -> bool:
-        """Mend both; False when something is not as it shall be yet."""
+        """Correct both configurations; False when that is not complete yet."""
         bundle = self._bundle()
         if not bundle:
             return False

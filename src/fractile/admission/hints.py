@@ -1,6 +1,6 @@
-"""What a pod says that is accepted and does not do what whoever wrote it expects. Pure.
+"""Hints about fields of a pod that are accepted but do not have the effect that its author expects. Pure.
 
-The webhook warns of it when the pod is created; ``fractile why`` says it of a pod that is there.
+The webhook returns them as warnings when the pod is created; ``fractile why`` prints them for an existing pod.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ PolicyKnown = Callable[[str], bool]
 
 
 def any_policy(_: str) -> bool:
-    """Where the names of policies are not known."""
+    """The check to use when the names of policies are unknown."""
     return True
 
 
 def hints(pod: Pod, request: PodRequest | Refusal | None, known: PolicyKnown = any_policy) -> tuple[str, ...]:
-    """One sentence each. ``known``: whether there is a node policy of that name."""
+    """One sentence for each hint. ``known``: whether a node policy of that name exists."""
     found = [*misspelt(pod)]
     if isinstance(request, PodRequest):
         annotations = pod.metadata.annotations or {}
@@ -50,7 +50,8 @@ def _asked_by(dialect: Dialect) -> str:
 
 
 def _unknown_policies(annotations: dict[str, str], families: set[str], known: PolicyKnown) -> Iterator[str]:
-    """Of HAMi's two annotations only where a container follows them: elsewhere that is said already."""
+    """Hints about unknown policies. HAMi's two are checked only if a container follows them: otherwise there is already
+    a hint."""
     if "nvidia" in families:
         for key, policies in nvidia.POLICIES.items():
             if annotations.get(key) and not any(word.lower() in policies for word in words(annotations[key])):

@@ -1,8 +1,9 @@
-"""What may come in at once: bodies are bounded one by one and all together, and so is the time they take to arrive.
+"""Bound incoming request bodies: each one's size, their total size, and the time that they take to arrive.
 
-Anybody in the cluster's network can send bytes here, so what is not yet known to be the API server gets no more than
-its share. When there is too much, the oldest unfinished body of the peer that holds most is given up for the next one:
-whoever announces much and does not send it keeps nobody out. Failure rule: closed for bytes, open for pods.
+Any client in the cluster's network can send bytes here, so a peer that is not yet known to be the API server gets no
+more than its share. When the total is exceeded, the oldest unfinished body of the peer that holds most is dropped for
+the next one, so a peer that announces much and does not send it blocks no other. Failure rule: closed for bytes, open
+for pods.
 """
 
 import asyncio
@@ -18,16 +19,17 @@ from fractile.errors import WireError
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """Bytes and seconds. The API server takes objects of 3 MiB at most, and sends the old one beside the new one."""
+    """Bytes and seconds. The API server accepts objects of up to 3 MiB, and sends the old one along with the new
+    one."""
 
     body: int = 7 * 2**20
     together: int = 64 * 2**20  # of all bodies that are being read
     requests: int = 128  # at the same time
-    seconds: float = 5.0  # for a body to arrive; the API server waits no longer
+    seconds: float = 5.0  # for a body to arrive; the API server does not wait longer
 
 
 class Intake:
-    """Counts what is being read."""
+    """Counts the requests and bytes that are being read."""
 
     def __init__(self, bounds: IntakeLimits | None = None) -> None:
         self._bounds = bounds or IntakeLimits()
@@ -36,16 +38,17 @@ class Intake:
 
     @property
     def busy(self) -> tuple[int, int]:
-        """Requests and bytes that are being read now."""
+        """Requests and bytes being read now."""
         return self._requests.held, self._bytes.held
 
     def hold(self, size: int, place: ConnectionPlace) -> Callable[[], None] | None:
-        """Room for a body that is gathered elsewhere; ``place`` is dropped when others need it."""
+        """Reserve room for a body that is read elsewhere; None if there is none. ``place`` is dropped when others need
+        it."""
         claim = self._bytes.claim(place.peer, size, place.drop)
         return None if claim is None else lambda: self._bytes.give(claim)
 
     async def read(self, request: Request) -> bytes | Response:
-        """The body, or what to answer instead of reading on."""
+        """Read the body, or return the error response if it cannot be read to its end."""
         announced = _announced(request)
         if announced > self._bounds.body:
             return _too_large(self._bounds.body)
@@ -87,7 +90,7 @@ class Intake:
 
 
 class _GivenUp:
-    """Ends the reading of a body before its time is over."""
+    """Ends the reading of a body before its timeout."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
@@ -113,5 +116,5 @@ def _busy() -> Response:
 
 
 def bad(error: WireError) -> Response:
-    """An answer to what is no AdmissionReview."""
+    """The response to a body that is not an AdmissionReview."""
     return PlainTextResponse(str(error)[:500], 400)

@@ -1,12 +1,12 @@
-"""Keeps the server's TLS context up to date, from a Secret that all replicas share, or from files.
+"""Keep the server's TLS context up to date, from a Secret that all replicas share, or from files.
 
-The Secret is the truth: whoever finds something due writes it back with the resourceVersion that it read, so of two
-replicas one wins and the other reads anew. A replica that is late serves the old certificate for a few seconds, which
-the bundle still covers. A Secret that was deleted is made again: by who serves a certificate with that one, so that
-callers notice nothing, and by who has just begun to lead with a new one. It is made by server-side apply, since that is
-the one request to create an object which names it, so that RBAC can give the right for this Secret alone.
-Failure rule: what is loaded stays loaded; while the API server is away nothing is renewed. Who holds no certificate and
-cannot get one tries again every two seconds and says so (log, event, metric); its extender serves meanwhile.
+The Secret is the source of truth: a replica that finds something due writes it back with the resourceVersion that it
+read, so of two replicas one succeeds and the other reads again. A late replica serves the old certificate for a few
+seconds, which the bundle still covers. A deleted Secret is recreated: by a replica that serves a certificate with that
+certificate, so that callers notice nothing, and by a new leader with a new one. It is recreated by server-side apply,
+the only creating request that names its object, so that RBAC can grant the right for this Secret alone. Failure rule:
+what is loaded stays loaded; while the API server is unreachable nothing is renewed. A replica that has no certificate
+and cannot get one retries every two seconds and reports it (log, event, metric); its extender serves meanwhile.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from fractile.kube.events import ObjectRef
 from fractile.kube.pacing import Sleep
 from fractile.wire.kubernetes import webhook as wire
 
-LOOK = 15.0  # seconds between two looks at the Secret or the files
+LOOK = 15.0  # seconds between two checks of the Secret or the files
 RETRY = 2.0  # after a failure, and before the first success
-PATIENCE = 2  # looks that fail before an event says so: another replica may just have been faster
+PATIENCE = 2  # failed checks before an event: another replica may just have been faster
 
-Warn = Callable[[ObjectRef, str, str], None]  # about, reason, message
+Warn = Callable[[ObjectRef, str, str], None]  # object, reason, message
 
-_OWNER = "fractile"  # of the fields of a Secret that was made again
+_OWNER = "fractile"  # field manager of a recreated Secret
 
 _KEYS = {"bundle": "ca.crt", "ca_key": "ca.key", "cert": "tls.crt", "key": "tls.key"}
 
@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class ServedCertificate:
-    """The context that the server uses, and the bundle that its callers must trust (empty: somebody else tells them).
-    ``loaded`` is set when there is a certificate."""
+    """The server's TLS context, and the bundle that its callers must trust (empty: they get it elsewhere). ``loaded``
+    is set once there is a certificate."""
 
     def __init__(self) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -55,7 +55,7 @@ class ServedCertificate:
         self._pair: bytes = b""
 
     def load(self, cert: bytes, key: bytes, bundle: bytes) -> None:
-        """Connections that are made from now on get this certificate; SetupError when it is none."""
+        """Use this certificate for new connections; SetupError when it is not valid."""
         pair = key.rstrip(b"\n") + b"\n" + cert
         if pair != self._pair:
             _load_chain(self.context, pair)
@@ -65,8 +65,8 @@ class ServedCertificate:
 
 
 class SecretKeeper:
-    """Makes and renews the certificates. ``published`` says whether the API server has known a bundle for a while;
-    ``warn`` is told that there is no certificate."""
+    """Creates and renews the certificates. ``published`` says whether the API server has known a bundle for a while;
+    ``warn`` is called when there is no certificate."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class SecretKeeper:
         self._sleep = sleep
         self._last: wire.Json = {}  # the Secret as it was last read or written
         self._told = ""
-        self._failures = 0  # looks in a row
+        self._failures = 0  # failed checks in a row
 
     async def run(self) -> None:
-        """Look at the Secret forever."""
+        """Check the Secret forever."""
         while True:
             await self._sleep(LOOK if await self.look() else RETRY)
 
     async def look(self) -> bool:
-        """Read, renew what is due, load; False when that did not work."""
+        """Read the Secret, renew what is due, load the certificate; False on failure."""
         try:
             material = await self._renew()
             self._served.load(material.cert, material.key, material.bundle)
@@ -138,7 +138,7 @@ class SecretKeeper:
         return after
 
     async def _read(self) -> tuple[bool, wire.Json]:
-        """Whether it is there, and the Secret or what comes in its place."""
+        """Whether the Secret exists, and the Secret or its replacement."""
         try:
             return True, await self._client.get(self._path, wire.Json)
         except ApiError as e:
@@ -148,7 +148,7 @@ class SecretKeeper:
 
 
 class FileKeeper:
-    """Serves what somebody else renews in files, such as cert-manager in a mounted Secret."""
+    """Serves a certificate from files that another program renews, such as cert-manager in a mounted Secret."""
 
     def __init__(
         self, served: ServedCertificate, *, cert: Path, key: Path, ca: Path | None, sleep: Sleep = asyncio.sleep
@@ -159,10 +159,10 @@ class FileKeeper:
         self._ca = ca
         self._sleep = sleep
         self._told = ""
-        self._read()  # what cannot be read at the start stops the program
+        self._read()  # unreadable files stop the program at the start
 
     async def run(self) -> None:
-        """Look at the files forever."""
+        """Check the files forever."""
         while True:
             await self._sleep(LOOK)
             self.look()
@@ -170,7 +170,7 @@ class FileKeeper:
     def look(self) -> None:
         try:
             self._read()
-        except SetupError as e:  # perhaps in the middle of a change
+        except SetupError as e:  # perhaps read during a change
             if str(e) != self._told:
                 self._told = str(e)
                 log.warning("serving certificate stays as it was reason=%s", e)
@@ -186,7 +186,7 @@ class FileKeeper:
 
 
 def _load_chain(context: ssl.SSLContext, pair: bytes) -> None:
-    """OpenSSL reads files only; one in memory leaves no key on a disk."""
+    """Load the pair through a file in memory: OpenSSL reads only files, and this leaves no key on disk."""
     file = os.memfd_create("fractile-webhook", os.MFD_CLOEXEC)
     try:
         os.write(file, pair)

@@ -1,8 +1,8 @@
-"""What a pod gets on its way in: the smallest patch that lets it be scheduled. Pure, and safe to run twice.
+"""Compute the smallest patch that lets a new pod be scheduled. Pure and idempotent.
 
     bare name of a class ──> class.fractile.dev/NAME ──> the slots of its devices ──> defaults ──> scheduler
 
-Each step sees what the one before it made. A container is left alone when nothing of it is ours.
+Each step sees the result of the one before it. A container that asks for nothing of ours is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ from fractile.wire.kubernetes.admission import Op, ReviewedQuota, pointer
 from fractile.wire.kubernetes.objects import Container, Pod, ResourceRequirements
 from fractile.wire.quantity import whole_number
 
-DEFAULT_SCHEDULER = "default-scheduler"  # what the API server writes where a pod names none
+DEFAULT_SCHEDULER = "default-scheduler"  # what the API server writes when a pod names none
 
 _LONGEST_QUANTITY = 64  # characters
-_LISTS = (("initContainers", "init_containers"), ("containers", "containers"))  # JSON, and our struct
+_LISTS = (("initContainers", "init_containers"), ("containers", "containers"))  # the JSON name, and that in our struct
 
 
 class Mutation(msgspec.Struct, frozen=True):
-    """The steps, and what to tell whoever sent the object. With a ``refusal`` there are no steps."""
+    """The steps, and warnings for the sender of the object. With a ``refusal`` there are no steps."""
 
     ops: tuple[Op, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -40,8 +40,8 @@ class Mutation(msgspec.Struct, frozen=True):
 def mutate_pod(
     pod: Pod, classes: ClassNames, *, resources: frozenset[str] = RESOURCES, scheduler: str = "", gate: str = ""
 ) -> Mutation:
-    """``resources``: those of the families that are served. ``scheduler``: the one that pods with devices shall have
-    when they name none; "" leaves them theirs. ``gate``: a scheduling gate for those that have none."""
+    """The patch for a pod. ``resources``: those of the families that are served. ``scheduler``: for pods with devices
+    that name none; "" changes nothing. ``gate``: a scheduling gate for pods that have none."""
     ops: list[Op] = []
     warnings: list[str] = []
     asks = False
@@ -65,7 +65,8 @@ def mutate_pod(
 
 
 def mutate_template(pod: Pod, classes: ClassNames, path: Sequence[str]) -> Mutation:
-    """A template only has its bare names translated, which the API server would refuse; its pods get the rest."""
+    """The patch for a template: only bare names, which the API server would refuse, are translated; pods get the
+    rest."""
     ops: list[Op] = []
     warnings: list[str] = []
     found = _concerned(pod, lambda names: _any_bare(names, classes))
@@ -79,8 +80,8 @@ def mutate_template(pod: Pod, classes: ClassNames, path: Sequence[str]) -> Mutat
 
 
 def mutate_quota(quota: ReviewedQuota, classes: ClassNames) -> Mutation:
-    """Quotas of Caicloud's design limit a class by its bare name (evidence/resource-class.md#objects); Kubernetes
-    counts requests of resources with a domain."""
+    """The patch for a quota. Quotas of Caicloud's design limit a class by its bare name
+    (evidence/resource-class.md#objects); Kubernetes counts requests of resources with a domain."""
     hard = quota.spec.hard or {}
     ops: list[Op] = []
     for name, value in hard.items():
@@ -94,7 +95,7 @@ def mutate_quota(quota: ReviewedQuota, classes: ClassNames) -> Mutation:
 
 
 def needs_classes(pod: Pod) -> bool:
-    """Whether it cannot be mutated as long as the classes are not known."""
+    """Whether the pod cannot be mutated before the classes are known."""
     return any(
         is_bare(name) or class_of(name) is not None
         for *_, container in _containers(pod)
@@ -104,8 +105,8 @@ def needs_classes(pod: Pod) -> bool:
 
 
 def _concerned(pod: Pod, ours: Callable[[Mapping[str, Any]], bool]) -> list[tuple[str, int, Container]] | str:
-    """The containers that have a name of ours, or why there is too much to look at: whoever sends a review may write
-    as many containers and names as seven megabytes hold."""
+    """The containers that have a name of ours, or why there are too many: a review may hold as many containers and
+    names as fit into seven megabytes."""
     asking = (c for c in _containers(pod) if any(map(ours, _maps(c[2]))))
     found = list(islice(asking, MOST_CONTAINERS + 1))
     if len(found) > MOST_CONTAINERS:
@@ -118,7 +119,7 @@ def _concerned(pod: Pod, ours: Callable[[Mapping[str, Any]], bool]) -> list[tupl
 
 
 def _short(value: Any) -> bool:
-    """Whether it may be a quantity; what is none is left for the API server to refuse, and never repeated."""
+    """Whether it may be a quantity; anything else is left for the API server to refuse and never quoted."""
     return len(value) <= _LONGEST_QUANTITY if isinstance(value, str) else isinstance(value, int | float)
 
 
@@ -154,7 +155,7 @@ def _any_ours(names: Iterable[str], known: frozenset[str]) -> bool:
 def _complete(
     container: Container, amounts: ContainerAmounts, classes: ClassNames, resources: frozenset[str]
 ) -> tuple[list[str], str]:
-    """All steps for one container: what to tell, or why it is refused."""
+    """Apply all steps to one container; returns warnings, and a refusal or ""."""
     told = _translate(container, amounts, classes)
     named = [name for name in amounts.names() if class_of(name) is not None]
     refusal = _two_of_a_kind(container, named, classes)
@@ -171,8 +172,8 @@ def _complete(
 
 
 def _translate(container: Container, amounts: ContainerAmounts, classes: ClassNames) -> list[str]:
-    """Bare names into those of classes. Who writes a bare name again, as ``kubectl apply`` does with a manifest that
-    was translated before, means the amount that is written now."""
+    """Replace bare names by those of classes. If a bare name is written again, as ``kubectl apply`` does with a
+    manifest that was translated before, its new amount counts."""
     told: list[str] = []
     for name in amounts.names():
         to = translated(name, classes)
@@ -185,7 +186,8 @@ def _translate(container: Container, amounts: ContainerAmounts, classes: ClassNa
 
 
 def _two_of_a_kind(container: Container, named: list[str], classes: ClassNames) -> str:
-    """Ids of a slot say nothing of classes, so a container's slots of one kind belong to one class."""
+    """The refusal of two classes of one kind in a container, which cannot work since ids of a slot do not tell the
+    class."""
     of_slot: dict[str, str] = {}
     for name in named:
         other = of_slot.setdefault(slot_of(classes.find(class_of(name) or "")), name)
@@ -198,7 +200,7 @@ def _two_of_a_kind(container: Container, named: list[str], classes: ClassNames) 
 
 
 def _slots(container: Container, amounts: ContainerAmounts, name: str, classes: ClassNames) -> list[str]:
-    """As many slots as the units have devices. What is no whole number is left for the API server to refuse."""
+    """Add as many slots as the units have devices. Amounts that are not whole numbers are left to the API server."""
     found = classes.find(class_of(name) or "")
     try:
         units = whole_number(amounts.value(name))
@@ -212,7 +214,7 @@ def _slots(container: Container, amounts: ContainerAmounts, name: str, classes: 
 
 
 def _one_card(amounts: ContainerAmounts) -> None:
-    """HAMi's habit: memory or cores without a number of cards mean one card."""
+    """Add ``nvidia.com/gpu: 1`` as HAMi does: memory or cores without a number of cards mean one card."""
     asked = [name for name in HAMI_AMOUNTS if _positive(amounts.value(name))]
     if asked and amounts.value(nvidia.GPU) is None:
         amounts.beside(asked[0], nvidia.GPU, "1")

@@ -1,7 +1,7 @@
-"""Which resource names mean what to admission.
+"""What resource names mean to admission.
 
-A name without a domain is Kubernetes' own. Every other such name is refused by the API server, in pods, in templates
-and in quotas alike, but only after mutation: so ``nvidia.tesla.k80`` can be understood as the class of that name.
+Names without a domain are Kubernetes' own. The API server refuses unknown ones in pods, templates and quotas, but only
+after mutation: so ``nvidia.tesla.k80`` can be understood as the class of that name.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from fractile.model.device_class import DeviceClass
 from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
 
 KUBERNETES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})  # in containers, besides hugepages-*
-QUOTA_PREFIX = "requests."  # the only way in which a quota counts an extended resource
+QUOTA_PREFIX = "requests."  # the only form in which a quota counts an extended resource
 
 HAMI_AMOUNTS = (nvidia.MEMORY, nvidia.PERCENTAGE, nvidia.CORES)  # each implies nvidia.com/gpu: 1
 
@@ -28,10 +28,10 @@ def is_bare(resource: str) -> bool:
 
 
 def translated(resource: str, classes: ClassNames) -> str | None:
-    """The resource that a bare name stands for; None when it is none, or no class has that name."""
+    """The resource that a bare name stands for; None when the name is not bare, or no class has that name."""
     return resource_name(resource) if is_bare(resource) and classes.find(resource) is not None else None
 
 
 def slot_of(found: DeviceClass | None) -> str:
-    """The resource whose ids the containers of a class get. Of a class that does not exist nothing is known: a GPU."""
+    """The resource whose ids containers get for the class. A class that does not exist is taken for one of GPUs."""
     return GPU_SLOT if found is None or found.device_type == "gpu" else DEVICE_SLOT

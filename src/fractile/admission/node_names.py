@@ -1,13 +1,13 @@
-"""In which namespaces pods with GPUs may name their node: those with the label ``fractile.dev/visible-devices=allow``.
+"""The namespaces whose GPU pods may name their node: those with the label ``fractile.dev/visible-devices=allow``.
 
-It is the label that the policy node-name.fractile.dev knows. A namespace that is not known yet has none.
+The policy node-name.fractile.dev uses the same label. A namespace that is not known yet counts as unlabelled.
 """
 
 from fractile.wire.kubernetes.objects import Namespace
 
 
 class NodeNames:
-    """What administrators allow."""
+    """The namespaces that administrators have labelled."""
 
     def __init__(self) -> None:
         self._allowed: set[str] = set()

@@ -1,4 +1,4 @@
-"""The webhook as an OpenAPI document, made from the structs that read and write it; for people and for tests."""
+"""The webhook's OpenAPI document, generated from its structs; for people and for tests."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _ERRORS = {
 
 
 def document(prefix: str) -> bytes:
-    """The document as JSON; ``prefix`` is that of the verbs' paths."""
+    """The document as JSON; ``prefix`` is the prefix of the verbs' paths."""
     (asked, answered), components = msgspec.json.schema_components(
         [AdmissionReview, AdmissionReviewAnswer], ref_template="#/components/schemas/{name}"
     )

@@ -1,4 +1,4 @@
-"""Which scheduler the GPU pods of a namespace shall have, by its label ``fractile.dev/scheduler``."""
+"""Which scheduler the GPU pods of a namespace get, by its label ``fractile.dev/scheduler``."""
 
 from fractile.wire.kubernetes.objects import Namespace
 
@@ -6,7 +6,7 @@ LABEL = "fractile.dev/scheduler"
 
 
 class Schedulers:
-    """``default`` is for namespaces without the label; "" leaves pods the scheduler that they have."""
+    """The scheduler of each namespace. ``default``: for namespaces without the label; "" changes nothing."""
 
     def __init__(self, default: str = "") -> None:
         self._default = default

@@ -1,7 +1,7 @@
-"""Whether a pod may be stored, with a sentence when it may not. Pure; later steps judge the same and more.
+"""Decide whether a pod may be stored, with a sentence when it may not. Pure; later steps check the same and more.
 
-Refused is what can never work and what would go around the limits; what cannot work *today* is only warned of, since a
-class may be made, and a larger card bought, after the pod.
+A pod that can never work or would bypass the limits is refused. For one that cannot work *today* there is only a
+warning, since a class may be created, or a larger card bought, later.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ from fractile.wire.kubernetes.objects import Pod
 
 OWN_GROUPS = frozenset({"fractile:control-plane", "fractile:agents", "system:serviceaccounts:fractile-system"})
 OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, STATE)  # written by Fractile alone
-MIRROR = "kubernetes.io/config.mirror"  # on the picture of a static pod, which runs whatever we say
-NODES = "system:nodes"  # the group of kubelets: nobody else makes such a picture
+MIRROR = "kubernetes.io/config.mirror"  # on the mirror of a static pod, which runs whatever we answer
+NODES = "system:nodes"  # the group of kubelets, which alone create mirror pods
 
 
 class Privileged(StrEnum):
-    """What becomes of privileged containers that ask for GPUs: they see all cards of their node."""
+    """How to treat privileged containers that ask for GPUs, since they see all cards of their node."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -54,8 +54,9 @@ def judge(
     names_node: bool = False,
     known_policy: PolicyKnown = any_policy,
 ) -> AdmissionVerdict:
-    """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known; ``names_node``: an
-    administrator allows that the pod does; ``known_policy``: whether there is a node policy of that name."""
+    """The verdict on a pod. ``groups``: those of the pod's creator; ``cluster`` is None while it is unknown;
+    ``names_node``: an administrator lets the pod name its node; ``known_policy``: whether a node policy of that name
+    exists."""
     annotations = pod.metadata.annotations or {}
     if refusal := _forged(annotations, groups):
         return AdmissionVerdict(refusal)
@@ -113,8 +114,8 @@ def _privileged(request: PodRequest, guarded: GuardedPod, what: Privileged) -> s
 
 
 def blind(request: PodRequest, said: Mapping[str, str]) -> str:
-    """A container is charged and sees nothing. No error: a test of a program without a card may be meant. ``said``: the
-    containers that say that they want no card, and how."""
+    """The warning about a container that is charged for a GPU but sees none. It is not an error: it may test a program
+    without a card. ``said``: the containers that ask for no card, and how."""
     found = next((name for name in _with_gpus(request) if name in said), None)
     if found is None:
         return ""
@@ -125,7 +126,7 @@ def blind(request: PodRequest, said: Mapping[str, str]) -> str:
 
 
 def _with_gpus(request: PodRequest) -> list[str]:
-    """The names of the containers that ask for cards, and not for other devices alone."""
+    """The names of the containers that ask for cards, not only for other devices."""
     return [c.container for c in request.containers if c.resource != DEVICE_SLOT]
 
 

@@ -1,7 +1,7 @@
-"""What the agent believes, as /debug/state shows it: on a unix socket beside its other files, for root alone.
+"""The agent's state for /debug/state: on a unix socket next to its other files, for root only.
 
-The agent's own page is plain HTTP, over which no token may travel; and who can open the socket, by `kubectl exec` in
-the agent's pod or on the node itself, could read all of it anyway. Changes nothing.
+The agent's own page is plain HTTP, over which no token may travel. Users who can open the socket, by `kubectl exec`
+in the agent's pod or on the node itself, could read all of it anyway. Changes nothing.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _ELSEWHERE = "over plain HTTP nobody is asked for a token; on the node: `fractil
 
 
 class AgentParts(msgspec.Struct, frozen=True):
-    """What the agent works with. ``registered``: the resources that kubelet has taken."""
+    """What the agent works with. ``registered``: the resources that kubelet has accepted."""
 
     stock: CurrentCatalog
     health: HealthMonitor
@@ -39,7 +39,7 @@ class AgentParts(msgspec.Struct, frozen=True):
 
 
 class AgentDebugState:
-    """The handlers: ``shown`` on the socket, ``refused`` on the page that everybody reaches."""
+    """The handlers: ``shown`` on the socket, ``refused`` on the page that is open to every client."""
 
     def __init__(
         self, known: AgentParts, state: Path, *, clock: Clock = time.monotonic, now: Clock = time.time
@@ -54,7 +54,7 @@ class AgentDebugState:
         return {wire.PATH: self.shown, ALIVE: self.alive}
 
     async def alive(self, request: PageRequest) -> Response:
-        """What kubelet's probe asks, by `fractile alive`: nobody but root can keep it from being answered."""
+        """Answer kubelet's probe, sent by `fractile alive`: only root can keep it from being answered."""
         return Response(b"ok\n")
 
     async def shown(self, request: PageRequest) -> Response:
@@ -106,7 +106,7 @@ def _devices(catalog: Catalog, health: HealthMonitor) -> list[wire.DeviceState]:
 
 
 def _directories(journal: Journal) -> tuple[wire.DirectoryState, ...]:
-    """Blocks. Those that are being removed meanwhile are left out."""
+    """Blocks. Leaves out directories that are being removed meanwhile."""
     granted = journal.granted()
     return tuple(
         wire.DirectoryState(

@@ -1,4 +1,4 @@
-"""The classes as the API shows them: what each means, what its status says, whether it is one of our default ones."""
+"""The classes as the API shows them: their meaning, their status, and whether they are default classes of ours."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from fractile.wire.fractile.resource_class import (
     ResourceClassStatus,
 )
 
-DEFAULT_ANNOTATION = "fractile.dev/default-class"  # a digest of the spec as we wrote it: unchanged, it is still ours
+DEFAULT_ANNOTATION = "fractile.dev/default-class"  # the digest of the spec that we wrote: while it matches, it is ours
 
 
 class BookedClass(msgspec.Struct, frozen=True):
-    """One class. ``ours``: the control plane made it for a model, and nobody has changed it since."""
+    """One class. ``ours``: the control plane created it for a model, and it has not been changed since."""
 
     meaning: DeviceClass | Invalid
     status: ResourceClassStatus
@@ -37,7 +37,7 @@ class ClassBook:
         self._sorted: list[str] | None = None
 
     def put(self, resource: ResourceClass) -> bool:
-        """A class appeared or changed; whether it means something else than before."""
+        """Handle a class that appeared or changed; returns whether its meaning changed."""
         meta = resource.metadata
         marked = (meta.annotations or {}).get(DEFAULT_ANNOTATION)
         before = self.entries.get(meta.name)
@@ -68,7 +68,7 @@ class ClassBook:
         return self._sorted
 
     def classes(self) -> Iterator[DeviceClass]:
-        """Those that make sense, by name."""
+        """The valid classes, by name."""
         for name in self.names():
             meaning = self.entries[name].meaning
             if isinstance(meaning, DeviceClass):
@@ -79,8 +79,8 @@ class ClassBook:
 
 
 def digest(spec: ResourceClassSpec) -> str:
-    """Equal for equal specs, also after the API server has filled in the defaults and written them as JSON: an encoder
-    that leaves defaults out knows words by identity, so every field is named here."""
+    """A digest that is equal for equal specs, even after the API server has filled in the defaults and written them as
+    JSON: an encoder that omits defaults compares strings by identity, so every field is named here."""
     selector = spec.selector or DeviceSelector()
     expressions = [(e.key, e.operator, e.values or ()) for e in selector.match_expressions or ()]
     said = (spec.device_type, spec.memory, spec.cores, spec.count, selector.match_labels or {}, expressions)

@@ -1,7 +1,7 @@
-"""How many units of each class a node says it has, so that kube-scheduler's sums and ResourceQuota can count them.
+"""The units of each class in a node's capacity, so that kube-scheduler's sums and ResourceQuota can count them.
 
-Every class counts all that the node's healthy devices could give if nobody held any: classes overlap, and the ledger
-decides who gets a card. Pure, and level-triggered: wanted against seen.
+Every class counts all that the node's healthy devices could give if they were empty: classes overlap, and the ledger
+decides which pod gets a card. Pure, and level-triggered: wanted against seen.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ from fractile.wire.fractile.resource_class import resource_name
 
 
 class ClassCapacity:
-    """``held`` says what the pods of a node hold; ``forget`` is called when a class means something else."""
+    """``held`` returns what the pods of a node hold; ``forget`` is called when the meaning of a class changes."""
 
     def __init__(self, table: Table, book: ClassBook, held: Callable[[NodeName], Units]) -> None:
         self._table = table
         self._book = book
         self._held = held
-        self._known: dict[tuple[int, ...], dict[str, int]] = {}  # by make-up: of classes that ask for no place
-        self._slices: dict[str, dict[int, int]] = {}  # by class and kind: what an empty device has
+        self._known: dict[tuple[int, ...], dict[str, int]] = {}  # by make-up: classes without conditions on a place
+        self._slices: dict[str, dict[int, int]] = {}  # by class and kind: slices of an empty device
         self._unplaced: list[DeviceClass] | None = None
         self._placed: list[DeviceClass] = []
         self.first_unsaid = ""  # the first class by name for which some node had no room; "" for none
@@ -39,7 +39,7 @@ class ClassCapacity:
         self.first_unsaid = ""
 
     def wanted(self, node: NodeName) -> dict[str, int]:
-        """The units of each class that the node should say it has."""
+        """The units of each class that the node's capacity should show."""
         found = dict(self._alike(self._table.make_up(node)))
         if self._placed:
             cards = [s.card for s in self._table.on_node(node)]
@@ -74,7 +74,7 @@ class ClassCapacity:
 
 
 def _positive(classes: list[DeviceClass], units: Callable[[DeviceClass], int]) -> dict[str, int]:
-    """The units of each class that has any; of so many classes that a surplus is noticed, and no more."""
+    """The units of each class that has any; stops as soon as there are too many classes."""
     found: dict[str, int] = {}
     for cls in classes:
         number = units(cls)
@@ -86,7 +86,7 @@ def _positive(classes: list[DeviceClass], units: Callable[[DeviceClass], int]) -
 
 
 class CapacityChange(msgspec.Struct, frozen=True):
-    """What to write into a node's capacity and allocatable; None takes the resource away."""
+    """What to write into a node's capacity and allocatable; None removes the resource."""
 
     capacity: Mapping[str, str | None]
     allocatable: Mapping[str, str | None]
@@ -96,7 +96,7 @@ class CapacityChange(msgspec.Struct, frozen=True):
 
 
 def difference(wanted: Units, seen: KnownNode) -> CapacityChange | None:
-    """None when the node says what it should."""
+    """None when the node already shows what it should."""
     if wanted == seen.capacity and wanted == seen.allocatable:
         return None
     return CapacityChange(_changes(wanted, seen.capacity), _changes(wanted, seen.allocatable))

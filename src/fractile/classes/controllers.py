@@ -1,13 +1,13 @@
-"""The class controllers: what follows from devices, classes, nodes and pods together, written back to the API.
+"""The class controllers: they combine devices, classes, nodes and pods, and write the results to the API.
 
     devices ─┐              ┌──> statuses   of ResourceClasses: devices, units, what is wrong
     classes ─┼──> table,  ──┼──> capacity   of nodes: units of each class
-    nodes   ─┤    books     ├──> lost       devices whose node is away, and their return
+    nodes   ─┤    book      ├──> lost       devices whose node is away, and their return
     pods    ─┘              └──> defaults   a class per model, where a template says so
 
-Each of the four compares wanted with seen for one key at a time (``classes_rounds``), so a change by somebody else is
-seen in a watch and set right, and two replicas write the same or nothing. At rest nothing is computed: the ledger's
-generation, and the nodes that are away, are looked at every two seconds.
+Each of the four compares wanted with seen for one key at a time (``classes.rounds``), so a change by another client is
+seen in a watch and corrected, and two replicas write the same or nothing. At rest nothing is computed: only the
+ledger's generation and the nodes that are away are checked, every two seconds.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ from fractile.wire.fractile.extended_resource import LOST, NODE_LOST, ExtendedRe
 from fractile.wire.fractile.resource_class import API_VERSION, KIND, Invalid, ResourceClass, ResourceClassStatus
 from fractile.wire.kubernetes.objects import Pod
 
-_QPS, _BURST = 25, 50  # writes; a quarter of what the client may send, binds are to have the rest
-_LOOK = 2.0  # seconds between two looks at the ledger's generation and at the nodes that are away
+_QPS, _BURST = 25, 50  # writes; a quarter of what the client may send, so that binds have the rest
+_LOOK = 2.0  # seconds between two checks of the ledger's generation and of the nodes that are away
 _SETTLE = 2.0  # seconds for which changes of a class are gathered: what is free changes with every pod
-_LINGER = 30.0  # seconds before a default class goes with its last device: a node that is replaced has the next one
+_LINGER = 30.0  # seconds before a default class goes with its last device: a replaced node brings the next one
 _ALL = ""  # the one key of the default classes
 
 Plan = Callable[[str], Sequence[Write]]
@@ -52,9 +52,9 @@ _NOTHING = CountedDevices()
 
 
 class ClassControllers:
-    """Fed by the watches, after the ledger was; ``run`` writes. ``template`` names default classes, "" for none.
+    """Fed by the watches, after the ledger; ``run`` writes. ``template`` names default classes, "" for none.
 
-    ``classes`` False: nobody serves classes here, so only lost devices are looked after.
+    ``classes`` False: classes are not served here, so only lost devices are handled.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ClassControllers:
     # ── what the watches show ────────────────────────────────────────────────────────────────────────────────────
 
     def card_shown(self, resource: ExtendedResource, card: Card) -> None:
-        """A card appeared or changed; the ledger knows it already."""
+        """Handle a card that appeared or changed, after the ledger has."""
         status = resource.status
         phase = NODE_LOST if status.phase == LOST and status.reason == NODE_LOST else status.phase
         if self.table.put(resource.metadata.name, card, phase):
@@ -149,14 +149,14 @@ class ClassControllers:
         self._holds(self.held.gone(PodUID(gone.uid)))
 
     def _moved(self, node: NodeName) -> None:
-        """The node has other devices, or in another phase."""
+        """Handle a node whose devices, or their phases, changed."""
         self.capacities.add(node)
         self.lost.add(node)
         self.statuses.add_everything()
         self.defaults.add(_ALL)
 
     def touched(self) -> Iterator[str]:
-        """The classes that the devices which changed may belong to. One without devices says which others there are."""
+        """The classes that changed devices may belong to. An empty class is included: its message lists the others."""
         kinds = [c for kind in self.table.take_changed() if (c := self.table.kinds[kind]) is not None]
         types = {c.type for c in kinds}
         for cls in self.book.classes():
@@ -171,7 +171,7 @@ class ClassControllers:
     # ── the loops ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, synced: Sequence[asyncio.Event]) -> None:
-        """Work until cancelled, from when all of the watches have shown what there is."""
+        """Work until cancelled, once all watches have shown what exists."""
         for event in synced:
             await event.wait()
         async with asyncio.TaskGroup() as tasks:
@@ -189,7 +189,7 @@ class ClassControllers:
             await self._sleep(_LOOK)
 
     def look(self) -> None:
-        """What changes without a watch telling: what is free, and how long nodes have been away."""
+        """Check what no watch shows: what is free, and how long nodes have been away."""
         if self._generation != self._ledger.generation:
             self._generation = self._ledger.generation
             if self.table.refresh():

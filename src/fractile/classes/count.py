@@ -1,7 +1,7 @@
 """What a class has: devices and units, in all and free; and why it has none, in words. Pure: a table in, figures out.
 
 A unit is ``count`` different devices of one node, whole or a slice of each. So a node gives the largest u for which
-its devices, none of them more than u times, have u * count slices together.
+its devices, each used at most u times, have u * count slices together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from fractile.model.sharing import MOST_SLICES, SharingRule
 from fractile.model.units import NodeName
 from fractile.policy.classes import holds, units_of
 
-MOST = 512  # classes that one node names in its capacity, the first by name
+MOST = 512  # the most classes that one node lists in its capacity, the first by name
 
 _WHOLE = 100  # percent
 _LISTED = 6  # values in a sentence
@@ -26,7 +26,7 @@ _LONGEST = 1000  # characters; the status takes 1,024
 
 
 class CountedDevices(msgspec.Struct, frozen=True, order=True):
-    """``free`` devices are healthy and nobody holds any part of them; ``units`` if nobody held any."""
+    """``free`` devices are healthy and entirely unused; ``units``: those of empty devices."""
 
     total: int = 0
     free: int = 0
@@ -36,7 +36,7 @@ class CountedDevices(msgspec.Struct, frozen=True, order=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """What a person should know of a class: one constant word where nobody can have it, and a sentence."""
+    """A message about a class: a constant reason where no pod can have it, and a sentence."""
 
     reason: str = ""
     message: str = ""
@@ -57,7 +57,7 @@ def count(cls: DeviceClass, table: Table) -> CountedDevices:
 
 
 def count_by_node(cls: DeviceClass, table: Table) -> dict[NodeName, CountedDevices]:
-    """The same of each node that has devices of the class, by name."""
+    """The figures of each node that has devices of the class, by name."""
     rows = table.members(cls)
     well, nodes = table.well(rows), table.node[rows]
     slices, free = _slices(cls, table, rows, well)
@@ -79,7 +79,7 @@ def count_by_node(cls: DeviceClass, table: Table) -> dict[NodeName, CountedDevic
 
 
 def _slices(cls: DeviceClass, table: Table, rows: Ints, well: Bools) -> tuple[Ints, Ints]:
-    """Of each device: slices of the class's size if nobody held any, and those that still fit."""
+    """For each device: slices of the class's size on the empty device, and those that still fit."""
     total = np.where(well, table.numbers(rows, lambda c: units_of(cls, c)), 0)
     free = np.where(well, _free(cls, table, rows), 0)
     if cls.device_type != GPU:
@@ -97,7 +97,7 @@ def _by_rule(cls: DeviceClass, card: Card, rule: SharingRule) -> int:
 
 
 def remark(cls: DeviceClass, table: Table, figures: CountedDevices, *, unsaid: bool = False) -> Remark:
-    """Why nobody can have a unit of it, or what else is odd. ``unsaid``: some nodes have no room to name it."""
+    """Why no pod can have a unit of the class, or what else is odd. ``unsaid``: some nodes have no room to list it."""
     if figures.total == 0:
         return _none(cls, table)
     if figures.unhealthy == figures.total:
@@ -108,7 +108,7 @@ def remark(cls: DeviceClass, table: Table, figures: CountedDevices, *, unsaid: b
         return Remark(
             "TooManyClasses", f"some nodes belong to more than {MOST} classes and name only the first of them"
         )
-    if not cls.requirements:  # sound, but after a slip of the hand somebody looks for the cause
+    if not cls.requirements:  # valid, but probably a slip: the message helps to find it
         return Remark("", f"the selector is empty, so every device of type {cls.device_type} is in the class")
     return Remark()
 
@@ -139,20 +139,20 @@ def _units(cls: DeviceClass, nodes: Ints, slices: Ints) -> Ints:
 
 
 def _free(cls: DeviceClass, table: Table, rows: Ints) -> Ints:
-    """How many slices of the class's size each device still has room for, as ``policy.state`` counts room."""
+    """How many slices of the class's size each device still has room for, counted as in ``policy.cards.state``."""
     if cls.device_type != GPU:
         return np.maximum(table.free[rows], 0)
     if not cls.shared:
         return table.idle[rows].astype(np.int64)
     cores, coreless = table.free_cores[rows], table.coreless[rows]
-    # Beside containers that were promised no cores, one percent stays free.
+    # Next to containers that were promised no cores, one percent stays free.
     by_cores = (cores - coreless) // cls.cores if cls.cores else np.where(cores >= 1, _MANY, 0)
     by_memory = table.free[rows] // np.maximum(1, _memory(cls, table, rows))
     return np.clip(np.minimum(by_cores, by_memory), 0, None)
 
 
 def _memory(cls: DeviceClass, table: Table, rows: Ints) -> Ints:
-    """MiB of a slice on each device; who names only cores gets that part of the memory too (``ledger.classes``)."""
+    """MiB of a slice on each device; a class with only cores gets that part of the memory too (``ledger.classes``)."""
     if cls.memory:
         return np.full(rows.size, cls.memory, np.int64)
     return table.numbers(rows, lambda c: c.memory) * cls.cores // _WHOLE
@@ -161,7 +161,7 @@ def _memory(cls: DeviceClass, table: Table, rows: Ints) -> Ints:
 _MANY = 2**31
 
 
-# ── why there is nothing ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── why a class has nothing ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _none(cls: DeviceClass, table: Table) -> Remark:

@@ -1,8 +1,8 @@
-"""A class for every model that is seen, named by a template: so that a cluster is usable by model without a manifest.
+"""A class for every model in the cluster, named by a template, so that models can be requested without a manifest.
 
-A class is ours while it carries the digest of the spec that we wrote; whoever changes the spec has made it theirs.
-Models of which the template makes one name ("Tesla V100", "tesla  v100") share one class. A name that a person's class
-has is left alone. Pure: the models that there are, and the classes; what is to be done.
+A class is ours while it carries the digest of the spec that we wrote; changing the spec makes it the user's.
+Models to which the template gives the same name ("Tesla V100", "tesla  v100") share one class. A name that a user's
+class has is left alone. Pure: takes the models and the classes, returns what is to be done.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from fractile.wire.fractile.resource_class import MOST_VALUES, DeviceSelector, M
 FIELDS = ("vendor", "model", "type")
 _LONGEST = 63  # characters of a class's name
 _DIGEST = 8
-_NVIDIA = "NVIDIA"  # the only cards that are found without somebody saying what they are
+_NVIDIA = "NVIDIA"  # the only cards that are detected without a device file
 _STRANGE = re.compile(r"[^a-z0-9-]+")
 
 
@@ -43,7 +43,7 @@ class WantedClass(msgspec.Struct, frozen=True, order=True):
 
 
 def checked(template: str) -> str:
-    """The template; SetupError when no name can come of it."""
+    """The template. Raises SetupError when it cannot produce names."""
     try:
         fields = {field for _, field, _, _ in Formatter().parse(template) if field is not None}
     except ValueError as e:
@@ -61,7 +61,7 @@ def wanted(template: str, cards: Iterable[Card]) -> dict[str, WantedClass]:
         if card.model and (name := name_of(template, card)):
             models.setdefault((name, card.type), set()).add(card.model)
     found: dict[str, WantedClass] = {}
-    # Cards come first: another type of device whose class would have the same name gets its type added.
+    # GPUs come first: a device of another type whose class would have the same name gets its type added.
     for (name, device_type), named in sorted(models.items(), key=lambda item: (item[0][1] != GPU, item[0])):
         own = name if name not in found else _fitting(f"{name}.{device_type}")
         found.setdefault(own, WantedClass(own, device_type, tuple(sorted(named))[:MOST_VALUES]))
@@ -69,7 +69,7 @@ def wanted(template: str, cards: Iterable[Card]) -> dict[str, WantedClass]:
 
 
 def name_of(template: str, card: Card) -> str:
-    """The name that the template makes for the card; "" when nothing usable is left of it."""
+    """The name that the template makes for the card; "" if nothing usable is left of it."""
     vendor = card.properties.get("vendor") or (_NVIDIA if card.type == GPU else "")
     model = card.model
     if vendor and model.lower().startswith(f"{vendor.lower()} "):
@@ -78,12 +78,12 @@ def name_of(template: str, card: Card) -> str:
 
 
 def missing(wishes: Mapping[str, WantedClass], classes: Mapping[str, BookedClass]) -> list[WantedClass]:
-    """Those that nobody has made yet."""
+    """Default classes that do not exist yet."""
     return [wish for name, wish in sorted(wishes.items()) if name not in classes]
 
 
 def outdated(wishes: Mapping[str, WantedClass], classes: Mapping[str, BookedClass]) -> list[WantedClass]:
-    """Ours that stand for other models than are there now."""
+    """Our classes whose models are no longer the present ones."""
     return [
         wish
         for name, wish in sorted(wishes.items())
@@ -92,13 +92,13 @@ def outdated(wishes: Mapping[str, WantedClass], classes: Mapping[str, BookedClas
 
 
 def stale(wishes: Mapping[str, WantedClass], classes: Mapping[str, BookedClass]) -> list[str]:
-    """Ours whose last device is gone."""
+    """Our classes whose last device is gone."""
     return sorted(name for name, entry in classes.items() if entry.ours and name not in wishes)
 
 
 def _fitting(text: str) -> str:
     """Words of letters, digits and hyphens with dots between them, 63 characters at most; a longer one ends with a
-    digest of the whole, so that two of them stay two."""
+    digest of the whole, so that different names stay different."""
     words = (word.strip("-") for word in _STRANGE.sub(".", text.lower()).split("."))
     name = ".".join(word for word in words if word)
     if len(name) <= _LONGEST:

@@ -1,10 +1,10 @@
-"""How many units of each class the pods of a node hold, by what they ask for.
+"""How many units of each class the pods of a node hold, according to their requests.
 
-A node's capacity of a class never falls below that. kubelet admits every pod anew when it restarts, and fails for good
-the running ones whose resource the node no longer has enough of (evidence/kubelet.md#plain-resources; device plugins
-are spared by the device manager, plain resources are not). So a class that was made larger, or a sick card, costs
-nobody who runs. A resource that the node does not have at all is not checked there: a deleted class is taken away
-whole.
+A node's capacity of a class never falls below that. When kubelet restarts, it admits every pod again, and permanently
+fails running ones for whose resource the node no longer has enough (evidence/kubelet.md#plain-resources; the device
+manager spares the resources of device plugins, but not plain ones). With this minimum, an enlarged class or a sick card
+costs no running pod. kubelet does not check a resource that the node does not have at all, so a deleted class is
+removed entirely.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,18 +21,18 @@ _NONE: dict[str, int] = {}
 
 
 class HeldUnits:
-    """Fed with every pod; the nodes that differ afterwards are returned."""
+    """Fed with every pod; the methods return the nodes that changed."""
 
     def __init__(self) -> None:
         self._pods: dict[PodUID, tuple[NodeName, dict[str, int]]] = {}  # only those that name classes
         self._nodes: dict[NodeName, dict[str, int]] = {}
 
     def changed(self, pod: Pod) -> NodeName | None:
-        """A pod appeared or changed; the node on which it counts from now on."""
+        """Handle a pod that appeared or changed; returns the node on which it counts from now on."""
         uid = PodUID(pod.metadata.uid)
         if pod.finished:
             return self.gone(uid)
-        if not pod.spec.node_name or uid in self._pods:  # what a bound pod asks for does not change any more
+        if not pod.spec.node_name or uid in self._pods:  # the requests of a bound pod no longer change
             return None
         asked = units_asked(pod)
         if not asked:
@@ -43,7 +43,7 @@ class HeldUnits:
         return node
 
     def gone(self, uid: PodUID) -> NodeName | None:
-        """A pod finished or was deleted; the node on which it counted."""
+        """Handle a pod that finished or was deleted; returns the node on which it counted."""
         node, asked = self._pods.pop(uid, (None, _NONE))
         if node is not None:
             self._add(node, asked, -1)
@@ -93,7 +93,7 @@ def _asked(container: Container) -> dict[str, int]:
 def _number(amount: object) -> int:
     try:
         return whole_number(amount)
-    except WireError:  # the API server does not let such a pod through
+    except WireError:  # the API server rejects such a pod
         return 0
 
 

@@ -1,4 +1,4 @@
-"""The nodes as the class controllers see them: whether they are there, and what units of classes they say they have."""
+"""The nodes as the class controllers see them: whether they are ready, and their units of classes."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from fractile.wire.quantity import whole_number
 
 Units = Mapping[str, int]  # of each class
-_UNREADABLE = -1  # no number that we would write
+_UNREADABLE = -1  # differs from every number that we would write
 
 
 class NodeCondition(KubeStruct, frozen=True):
@@ -29,7 +29,7 @@ class ConditionedNodeStatus(KubeStruct, frozen=True):
 
 
 class NodeWithTaints(KubeStruct, frozen=True):
-    """A node with the fields that say how it is, and what keeps pods away from it."""
+    """A node with the fields that give its condition and what keeps pods away from it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PlannedNodeSpec = PlannedNodeSpec()
@@ -37,8 +37,8 @@ class NodeWithTaints(KubeStruct, frozen=True):
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """One node. ``since``: when it was first seen not to be ready, on the caller's clock; None while it is ready.
-    ``stamp`` is the API's own time for it, which all replicas read alike."""
+    """One node. ``since``: when it was first seen not ready, on the caller's clock; None while it is ready. ``stamp``:
+    the API's own time of that, which is the same for all replicas."""
 
     capacity: Units
     allocatable: Units
@@ -47,16 +47,16 @@ class KnownNode(msgspec.Struct, frozen=True):
 
 
 class Nodes:
-    """Fed by a watch. Equal nodes share what is known of them."""
+    """Fed by a watch. Nodes with equal units share one mapping."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[NodeName, KnownNode] = {}
         self._shared: dict[tuple[tuple[str, int], ...], Units] = {}
-        self._absent: dict[NodeName, float] = {}  # nodes that somebody asked for and that do not exist
+        self._absent: dict[NodeName, float] = {}  # nodes that were looked up and do not exist
 
     def changed(self, node: NodeWithTaints) -> bool:
-        """A node appeared or changed; whether in anything that is kept here."""
+        """Handle a node that appeared or changed; returns whether anything stored here changed."""
         name = NodeName(sys.intern(node.metadata.name))
         before = self._known.get(name)
         ready = next((c for c in node.status.conditions or () if c.type == "Ready"), NodeCondition())
@@ -81,18 +81,18 @@ class Nodes:
         return self._known.get(name)
 
     def away_for(self, name: NodeName) -> float:
-        """For how many seconds the node has been not ready, or not there; 0 when it is ready."""
+        """For how many seconds the node has been not ready or absent; 0 when it is ready."""
         known = self._known.get(name)
         if known is not None:
             return 0.0 if known.since is None else self._clock() - known.since
         return self._clock() - self._absent.setdefault(name, self._clock())
 
     def away(self) -> list[NodeName]:
-        """The nodes that are not ready, and those that were missed."""
+        """The nodes that are not ready, and those that were looked up in vain."""
         return [*(name for name, known in self._known.items() if known.since is not None), *self._absent]
 
     def forget_absent(self, name: NodeName) -> None:
-        """Nothing names that node any more."""
+        """Forget an absent node to which nothing refers any longer."""
         self._absent.pop(name, None)
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
-"""Keys that are looked at again and again until the API shows what it should: the motor of the class controllers.
+"""Compares keys again and again until the API shows what it should: the loop of the class controllers.
 
-Level-triggered: a key says only that something about it may be different. What came meanwhile is gathered for a moment,
-each key is looked at once, and what differs is written. So the same object is written at most once in ``gather``
-seconds, all objects together at the pace of the ``Pacer``, and looking takes at most a twentieth of the event loop's
-time, however many keys there are: binds come first. Failure rule: a write that fails is tried again, later and later.
+Level-triggered: a key means only that something about it may have changed. Keys are gathered for a moment, each is
+planned once, and the differences are written. So the same object is written at most once in ``gather`` seconds, all
+objects together at the pace of the ``Pacer``, and planning takes at most a twentieth of the event loop's time, however
+many keys there are, because binds come first. Failure rule: a failed write is retried with growing delays.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from fractile.reconcile.faults import Faults
 
 K = TypeVar("K", bound=Hashable)
 
-_SHARE = 20  # seconds that pass for each second of looking
-_BREATH = 0.002  # seconds of looking before others have their turn
+_SHARE = 20  # seconds that pass for each second of planning
+_BREATH = 0.002  # seconds of planning before other tasks run
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Rounds(Generic[K]):
-    """``plan`` compares wanted with seen and returns what is to be written; it does no I/O."""
+    """``plan`` compares wanted with seen and returns the writes to make; it does no I/O."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class Rounds(Generic[K]):
             self._work.set()
 
     def add_everything(self) -> None:
-        """Every key that ``everything`` names when the next round begins."""
+        """Add every key that ``everything`` returns when the next round begins."""
         self._all = True
         self._work.set()
 
     async def run(self) -> NoReturn:
         """Work forever."""
         while True:
-            await self._work.wait()  # no timeout: nothing is to be done until somebody adds a key
+            await self._work.wait()  # no timeout: there is no work until a key is added
             await self._sleep(self._gather)
             if await self.once():
                 self._backoff.reset()
@@ -82,7 +82,7 @@ class Rounds(Generic[K]):
                 await self._sleep(self._backoff.next())
 
     async def once(self) -> bool:
-        """Look at every key that is there now; whether all writes succeeded."""
+        """Handle every current key; returns whether all writes succeeded."""
         self._work.clear()
         keys, self._keys = self._keys, {}
         if self._all:
@@ -105,13 +105,13 @@ class Rounds(Generic[K]):
         return well
 
     async def _write(self, write: Write) -> bool:
-        """False when it is to be tried again."""
+        """False when the write is to be retried."""
         await self._pacer.wait()
         try:
             await write.send()
         except FractileError as e:
             log.warning("not written what=%r reason=%s", write.what, e)
-            # The object is gone or another one, or will not have it: the watch will say what is next.
+            # The object is gone, replaced, or rejects the write: the watch will show what to do next.
             return isinstance(e, ApiError) and e.code in (404, 409, 422)
         log.info("written what=%r", write.what)
         return True

@@ -1,4 +1,4 @@
-"""What a class's status should say, and how it is written."""
+"""What a class's status should be, and how it is written."""
 
 from fractile.classes.book import BookedClass
 from fractile.classes.count import CountedDevices, Remark
@@ -9,7 +9,7 @@ from fractile.wire.fractile.resource_class import API_VERSION, KIND, DeviceCount
 
 
 def wanted(entry: BookedClass, figures: CountedDevices, remark: Remark, *, stamp: str) -> ResourceClassStatus | None:
-    """The status as it should be; None when it is so. The time is that of the last change of the reason."""
+    """The status as it should be; None when it is. Its time is that of the last change of the reason."""
     seen = entry.status
     since = seen.last_transition_time
     status = ResourceClassStatus(
@@ -24,7 +24,7 @@ def wanted(entry: BookedClass, figures: CountedDevices, remark: Remark, *, stamp
 
 
 async def write(client: KubeClient, name: str, uid: str, status: ResourceClassStatus) -> None:
-    """Every field is written, zeros and empty texts too: so what somebody else wrote into it is set right."""
+    """Write every field, zeros and empty texts included, so that values written by other clients are corrected."""
     devices, units = status.devices, status.units
     body = {
         "apiVersion": API_VERSION,

@@ -1,9 +1,8 @@
-"""All devices of the cluster as columns, so that what a class has of 40,000 of them is a few array operations.
+"""All devices of the cluster as columns, so that a class is found among 40,000 with a few array operations.
 
-Devices that say the same of themselves are one *kind* (a few dozen in a cluster): a selector is judged once per kind,
-and conditions on a device's place, its node or its index, once per node or index. What is free is read from the ledger,
-the only one who knows. Which kinds changed in anything is remembered until somebody takes it. Of a device only numbers
-and its name are kept.
+Devices with equal properties are one *kind* (a few dozen in a cluster): a selector is judged once per kind, and
+conditions on a device's place, its node or its index, once per node or index. What is free is read from the ledger, its
+only source. The kinds with changes are remembered until they are taken. Only numbers and the name of a device are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +29,12 @@ from fractile.wire.fractile.extended_resource import (
     UNHEALTHY,
 )
 
-# NODE_LOST is a reason, of devices that are Lost for their node's sake; it is kept as a phase of its own.
+# NODE_LOST is the reason of devices that are Lost because of their node; it is kept as a phase of its own.
 PHASES = (AVAILABLE, PARTLY_BOUND, BOUND, PENDING, UNHEALTHY, LOST, NODE_LOST)
 _WELL = np.array([phase in HEALTHY for phase in PHASES])
 _NOWHERE = -1
 _ROWS = 64
-_JUDGED = 256  # conditions on places that are remembered
+_JUDGED = 256  # conditions on places whose result is cached
 
 _Kind = tuple[str, str, int, int, Properties]
 _COLUMNS = (
@@ -60,7 +59,7 @@ def about_place(requirement: PropertyRequirement) -> bool:
 
 
 class SeenDevice(msgspec.Struct, frozen=True):
-    """What the table knows of one device."""
+    """One device as the table knows it."""
 
     name: str
     node: NodeName
@@ -69,7 +68,7 @@ class SeenDevice(msgspec.Struct, frozen=True):
 
 
 class Table:
-    """One row per ExtendedResource. Row numbers are kept until a device is removed, then used again."""
+    """One row per ExtendedResource. A row number is kept until its device is removed, then reused."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -88,8 +87,8 @@ class Table:
         self.node: Ints = np.zeros(_ROWS, np.int64)
         self.index: Ints = np.zeros(_ROWS, np.int64)
         self.phase: Ints = np.zeros(_ROWS, np.int64)
-        self.other: Bools = np.zeros(_ROWS, np.bool_)  # no GPU: the ledger has other arrays for those
-        self.slot: Ints = np.zeros(_ROWS, np.int64)  # the cell of the ledger's arrays
+        self.other: Bools = np.zeros(_ROWS, np.bool_)  # not a GPU: the ledger has separate arrays for those
+        self.slot: Ints = np.zeros(_ROWS, np.int64)  # with ``column``: the cell in the ledger's arrays
         self.column: Ints = np.full(_ROWS, _NOWHERE, np.int64)
         self.free: Ints = np.zeros(_ROWS, np.int64)
         self.free_cores: Ints = np.zeros(_ROWS, np.int64)
@@ -103,7 +102,7 @@ class Table:
     # ── devices ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, name: str, card: Card, phase: str) -> bool:
-        """A device as its object shows it now, after the ledger was told. Whether anything is different."""
+        """Set a device as its object shows it now, after the ledger; returns whether anything changed."""
         kind, node = self._kind(card), self._node(card.node)
         code = PHASES.index(phase) if phase in PHASES else PHASES.index(UNHEALTHY)
         row = self._rows.get(name)
@@ -123,7 +122,7 @@ class Table:
         return True
 
     def remove(self, name: str) -> NodeName | None:
-        """The device's object is gone; the node that it was on."""
+        """Remove a device whose object is gone; returns its node."""
         row = self._rows.pop(name, None)
         if row is None:
             return None
@@ -136,12 +135,12 @@ class Table:
         return self._nodes[node]
 
     def take_changed(self) -> set[int]:
-        """The kinds of all devices that came, went or changed since the last time."""
+        """The kinds of all devices that came, went or changed since the last call."""
         found, self._changed = self._changed, set()
         return found
 
     def refresh(self) -> bool:
-        """Read what is free from the ledger; whether that changed for any device."""
+        """Read what is free from the ledger; returns whether that changed for any device."""
         count = len(self._names)
         there, other = self.column[:count] >= 0, self.other[:count]
         changed = np.zeros(count, np.bool_)
@@ -168,19 +167,19 @@ class Table:
         return bool(kinds)
 
     def on_node(self, node: NodeName) -> list[SeenDevice]:
-        """Its devices by index."""
+        """The node's devices by index."""
         found = self._node_of.get(node)
         rows = [] if found is None else self._on_node[found]
         return sorted((self._seen(row) for row in rows), key=lambda s: (s.card.index, s.name))
 
     def make_up(self, node: NodeName) -> tuple[int, ...]:
-        """The kinds of its healthy devices: nodes that are made up alike can give alike."""
+        """The kinds of the node's healthy devices: nodes with the same make-up can give the same."""
         found = self._node_of.get(node)
         rows = [] if found is None else self._on_node[found]
         return tuple(sorted(int(self.kind[row]) for row in rows if _WELL[self.phase[row]]))
 
     def node_named(self, number: int) -> NodeName:
-        """The node whose number stands in ``node``."""
+        """The node that has this number in ``node``."""
         return self._nodes[number]
 
     def nodes(self) -> list[NodeName]:
@@ -191,11 +190,11 @@ class Table:
 
     @property
     def kinds(self) -> Sequence[Card | None]:
-        """A card of each kind, without a place. Kind 0 is no device."""
+        """A card of each kind, without a place. Kind 0 means no device."""
         return self._kinds
 
     def population(self) -> Ints:
-        """How many devices of each kind there are."""
+        """Number of devices of each kind."""
         found: Ints = np.bincount(self.kind[: len(self._names)], minlength=len(self._kinds))
         found[0] = 0
         return found
@@ -216,11 +215,11 @@ class Table:
         return bool(self._judge(requirement, values)[of_row[: len(self._names)][there]].any())
 
     def well(self, rows: Ints) -> Bools:
-        """Which of them may be given to pods."""
+        """Which of the rows may be given to pods."""
         return _WELL[self.phase[rows]]
 
     def numbers(self, rows: Ints, of: Callable[[Card], int]) -> Ints:
-        """A number of each device that those of one kind share."""
+        """A number for each device that is the same for all of its kind."""
         return np.array([0 if c is None else of(c) for c in self._kinds], np.int64)[self.kind[rows]]
 
     @property
@@ -229,7 +228,7 @@ class Table:
         return self._ledger.ruled
 
     def by_rule(self, rows: Ints, of: Callable[[Card, SharingRule], int]) -> Ints:
-        """A number of each device that those of one kind, under one rule, share."""
+        """A number for each device that is the same for all of its kind under the same rule."""
         width = len(self._nodes)
         places, which = np.unique(self.kind[rows] * width + self.node[rows], return_inverse=True)
         pairs: list[int] = places.tolist()
@@ -245,7 +244,7 @@ class Table:
         return np.array(found, np.int64)[which]
 
     def is_of(self, cls: DeviceClass, card: Card) -> bool:
-        """Whether a device of that kind is of the class, as far as its place has nothing to say."""
+        """Whether a device of that kind belongs to the class, apart from conditions on its place."""
         return card.type == cls.device_type and all(
             holds(r, card.property(r.key)) for r in cls.requirements if not about_place(r)
         )
@@ -268,7 +267,7 @@ class Table:
         return SeenDevice(self._names[row], node, phase, card)
 
     def _find(self, row: int, card: Card) -> None:
-        """Where the ledger has it; nowhere while nothing is placed on it."""
+        """Set the ledger's cell of the card; none if nothing is placed on it for now."""
         self.other[row] = card.type != GPU
         arrays = self._ledger.others if self.other[row] else self._ledger.arrays
         self.slot[row], self.column[row] = arrays.cells.get(card.uuid, (0, _NOWHERE))
@@ -320,4 +319,4 @@ class Table:
         return found
 
 
-_INDEXES = [str(index) for index in range(4096)]  # as many as wire.extended_resource lets through
+_INDEXES = [str(index) for index in range(4096)]  # all that ``wire.fractile.extended_resource`` admits

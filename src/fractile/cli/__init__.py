@@ -1,1 +1,1 @@
-"""The commands of a person's shell. They read the API server only, so they work when the control plane is down."""
+"""The commands for users. Reports such as ``inspect`` need only the API server, not the control plane."""

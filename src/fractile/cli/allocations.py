@@ -1,4 +1,4 @@
-"""``fractile allocations``: what pods take of every resource of every node. Reads the API server and nothing else."""
+"""``fractile allocations``: how much of each resource of each node pods take. Reads only the API server."""
 
 import asyncio
 from pathlib import Path
@@ -79,7 +79,7 @@ async def _allocations(who: Credentials, shown: Filter) -> Allocations:
 
 
 def _as_text(found: Allocations, output: str, sort: str) -> str:
-    # Late: --help and completion need neither.
+    # Imported late: --help and completion need neither module.
     from fractile.cli.text import allocations as allocations_text
     from fractile.wire.output import allocation_report
 

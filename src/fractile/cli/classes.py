@@ -1,4 +1,4 @@
-"""``fractile classes``: what there is to ask for by name, and how much of it is left. Reads the API server alone."""
+"""``fractile classes``: the device classes that pods can request, and what is free. Reads only the API server."""
 
 import asyncio
 import logging
@@ -56,8 +56,8 @@ def command(name_of_class: str | None, output: str, kubeconfig: Path | None, con
 
 
 async def _report(who: Credentials, only: str) -> tuple[ClassReport, DeviceReport]:
-    """The classes, or one; and the devices of that one."""
-    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    """All classes, or only class ``only`` together with its devices."""
+    # Imported late: numpy takes a tenth of a second, which --help and completion should not wait for.
     from fractile.reports.classes import ClassObjects, DeviceFilter, Picture
 
     async with KubeClient(who) as client:
@@ -74,7 +74,7 @@ async def _report(who: Credentials, only: str) -> tuple[ClassReport, DeviceRepor
 
 
 def _draw(report: ClassReport, devices: DeviceReport | None) -> None:
-    # Late: a tenth of a second that pipes and scripts need not pay.
+    # Imported late: rich takes a tenth of a second, which pipes and scripts should not wait for.
     from rich.console import Console
 
     from fractile.cli.text.classes_tree import draw_classes

@@ -1,4 +1,4 @@
-"""`fractile completion`."""
+"""`fractile completion`: prints the completion script of a shell."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,6 +1,6 @@
-"""`fractile debug-state`: what a running program believes, from /debug/state (docs/reference/debug-state.md).
+"""`fractile debug-state`: the state of a running program, from /debug/state (docs/reference/debug-state.md).
 
-Failure rule: one question, one answer, ten seconds; whatever is in the way is a sentence.
+Failure rule: one request with a timeout of ten seconds and no retries; every failure is a SetupError of one sentence.
 """
 
 import http.client
@@ -66,12 +66,12 @@ def command(
     else:
         there = debug_local.control_plane(place)
         body = _of_control_plane(there.url, there.token_file, _trust(there.ca, insecure=False))
-    debug_state.decode(body)  # another program's answer is no state
+    debug_state.decode(body)  # refuses an answer that is not a state
     click.echo(body.decode())
 
 
 def _local(name: str | None, node: str | None, path: Path | None) -> ClusterLayout | None:
-    """The local cluster that is meant; None: the agent of this machine."""
+    """The local cluster that the options choose; None: the agent of this machine."""
     place = layout(default_clusters_dir(), name or DEFAULT_NAME)
     if name or node:
         return place

@@ -1,4 +1,4 @@
-"""`fractile demo`, which `make demo` runs: a cluster, the demonstrations on it, and how to go on."""
+"""`fractile demo`, which `make demo` runs: starts a cluster, runs the demonstrations on it, and prints how to go on."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from fractile.lab.progress import Progress
 
 NAMESPACE = "demo"
 _NAMED = 5
-_NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they look into containers, which hollow nodes do not have
+_NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they inspect containers, which hollow nodes do not have
 
 
 @click.command("demo")
@@ -59,7 +59,7 @@ def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     stage = LocalStage(cluster)
     work = DemoWorkload(cluster.kubectl, NAMESPACE, told=lambda line: click.echo(f"   {line}"))
     work.create_namespace()
-    work.delete()  # of a run that was interrupted
+    work.delete()  # pods of a run that was interrupted
     if found := list(card_use.others(cluster.kubectl, NAMESPACE)):
         click.echo(in_the_way(cluster.name, found))
     failed: list[str] = []
@@ -81,7 +81,7 @@ def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
 
 
 def _clean_up(work: DemoWorkload) -> None:
-    """After a failure: the next demonstration needs the cards."""
+    """Delete the pods of a failed demonstration, since the next one needs the cards."""
     try:
         work.delete()
     except FractileError as e:
@@ -89,7 +89,7 @@ def _clean_up(work: DemoWorkload) -> None:
 
 
 def in_the_way(cluster: str, held: Sequence[str]) -> str:
-    """What may make demonstrations fail, and what to do."""
+    """Say which pods may make demonstrations fail, and what to do about them."""
     named = ", ".join(held[:_NAMED]) + (f" and {len(held) - _NAMED} more" if len(held) > _NAMED else "")
     return (
         f"Pods of other namespaces hold parts of cards: {named}. Demonstrations that need those cards may fail. To "
@@ -102,7 +102,7 @@ def _option(cluster: str) -> str:
 
 
 def how_to_go_on(cluster: str, kubeconfig: Path) -> str:
-    """The last lines, which README.md shows too."""
+    """The closing lines of the output, which README.md shows too."""
     name = _option(cluster)
     return f"""
 The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):

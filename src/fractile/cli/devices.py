@@ -1,4 +1,4 @@
-"""``fractile devices``: the devices of the cluster one by one, and who holds them. Reads the API server alone."""
+"""``fractile devices``: the devices of the cluster, and the pods that hold them. Reads only the API server."""
 
 import asyncio
 import logging
@@ -73,7 +73,7 @@ def _as_text(report: DeviceReport, output: str) -> str:
 
 
 async def _report(who: Credentials, of_class: str, node: str, of_type: str, *, free: bool) -> DeviceReport:
-    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    # Imported late: numpy takes a tenth of a second, which --help and completion should not wait for.
     from fractile.reports.classes import ClassObjects, DeviceFilter, Picture
 
     async with KubeClient(who) as client:
@@ -92,7 +92,7 @@ async def _report(who: Credentials, of_class: str, node: str, of_type: str, *, f
 
 
 def _draw(report: DeviceReport) -> None:
-    # Late: a tenth of a second that pipes and scripts need not pay.
+    # Imported late: rich takes a tenth of a second, which pipes and scripts should not wait for.
     from rich.console import Console
 
     from fractile.cli.text.classes_tree import draw_devices

@@ -1,4 +1,4 @@
-"""`fractile down`."""
+"""`fractile down`: stops a local cluster and removes it."""
 
 from time import monotonic
 

@@ -1,4 +1,4 @@
-"""``fractile inspect``: cards, what is allocated on them, and who holds it. Reads the API server and nothing else."""
+"""``fractile inspect``: cards, what is allocated on them, and the pods that hold it. Reads only the API server."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
     and --name the cluster is that of $KUBECONFIG, else the local cluster called fractile if it runs, else that of the
     pod this runs in or of ~/.kube/config.
     """
-    # What the feed would log about doubtful pods is in the report.
+    # The report lists the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     report, cards = asyncio.run(_report(api_server.credentials(kubeconfig, context, name), node))
     if output == "topology":
@@ -54,8 +54,8 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
 
 
 async def _report(credentials: Credentials, node: str | None) -> tuple[inspect.Inspection, list[ExtendedResource]]:
-    """The report, on one node if one is named, and the cards of all nodes."""
-    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    """The report, limited to ``node`` if that is given, and the cards of all nodes."""
+    # Imported late: numpy takes a tenth of a second, which --help and completion should not wait for.
     from fractile.reports.inspect import InspectedObjects, only, survey
 
     async with KubeClient(credentials) as client:
@@ -90,7 +90,7 @@ def _topology(report: inspect.Inspection, resources: list[ExtendedResource]) -> 
 
 def _readable(resources: list[ExtendedResource]) -> Iterator[tuple[NodeName, Card]]:
     for resource in resources:
-        with contextlib.suppress(WireError):  # the report names those among its problems
+        with contextlib.suppress(WireError):  # the report lists them among its problems
             yield to_card(resource)
 
 
@@ -103,7 +103,7 @@ def _as_text(report: inspect.Inspection, output: str) -> str:
 
 
 def _draw(report: inspect.Inspection) -> None:
-    # Late: a tenth of a second that pipes and scripts need not pay.
+    # Imported late: rich takes a tenth of a second, which pipes and scripts should not wait for.
     from rich.console import Console
 
     from fractile.cli.text.inspect_tree import draw

@@ -1,4 +1,4 @@
-"""``fractile install-scheduler``: tells kube-scheduler of a kubeadm node to ask Fractile, or to do so no more."""
+"""``fractile install-scheduler``: configures kube-scheduler of a kubeadm node to call Fractile, or undoes that."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from fractile.wire.foreign import proxy_variables, static_pod
 from fractile.wire.foreign.static_pod import Manifest
 from fractile.wire.kubernetes.scheduler_config import ExtenderConfig
 
-_WAIT = 180.0  # seconds; kubelet looks at the file at once, or within 20, and gives the program before 30 to end
+_WAIT = 180.0  # seconds; kubelet sees the file within 20 s at most and gives the old program 30 s to end
 
 
 class _Clock:

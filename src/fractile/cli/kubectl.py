@@ -1,4 +1,4 @@
-"""`fractile kubectl`: becomes kubectl, with the kubeconfig of a local cluster."""
+"""`fractile kubectl`: replaces itself with kubectl, with the kubeconfig of a local cluster."""
 
 import os
 
@@ -11,7 +11,7 @@ from fractile.lab.layout import default_clusters_dir, layout
 
 @click.command(
     "kubectl",
-    # From the first argument that is not ours everything is kubectl's, --help too.
+    # Everything from the first argument that is not ours goes to kubectl, --help too.
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     add_help_option=False,
 )

@@ -1,4 +1,4 @@
-"""`fractile limits`: what one container may use, and what its processes use; from the two files, without a cluster."""
+"""`fractile limits`: what one container may use and what its processes use, read from two files without a cluster."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def command(folder: Path, output: str) -> None:
 
 
 def report(limits: ContainerLimits, found: RegionUsage | Unreadable, *, region: Path) -> SliceUse:
-    """The two files as one. Of an unreadable region only the reason is known."""
+    """Combine the two files. For an unreadable region, the report has only the reason."""
     unknown = isinstance(found, Unreadable)
     cards: tuple[SliceCardUsage | None, ...] = (None,) * len(limits.cards) if unknown else found.cards
     return SliceUse(

@@ -1,4 +1,4 @@
-"""``fractile plan``: what fits, why the rest waits, how many nodes to add, what could be moved. Changes nothing."""
+"""``fractile plan``: what fits, why the rest waits, how many nodes to add, which pods could move. Changes nothing."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 
 
 def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from fractile.policy.nodes.policies.table import POLICIES  # late: numpy, which no other command needs
+    from fractile.policy.nodes.policies.table import POLICIES  # late: imports numpy
 
     return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
 
@@ -107,7 +107,7 @@ def command(
     live is the cluster of --kubeconfig, --context or --name, else that of $KUBECONFIG. It is only read. Files whose
     names end in .yaml, .yml or .json hold manifests, others are CSV: docs/reference/plan.md.
     """
-    # Late: numpy is a tenth of a second that --help need not wait for.
+    # Imported late: numpy takes a tenth of a second, which --help should not wait for.
     from fractile.cli.text import plan as plan_text
     from fractile.reports import plan_input
     from fractile.sim.planner.planner import plan
@@ -139,7 +139,7 @@ def _question(
     from fractile.sim.planner.planner import Question
 
     found = find(policy)
-    assert found is not None  # one_policy looked
+    assert found is not None  # checked by one_policy
     return Question(policy, found, tuple(shapes), tuple(seeds), target, defragment=defragment)
 
 
@@ -152,7 +152,7 @@ def _percent(text: str) -> float:
 
 @contextmanager
 def _progress() -> Generator[Tell]:
-    """What is being done, on a terminal only, and on the error stream."""
+    """Show the current step on the error stream, if that is a terminal."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""`fractile prepare`: what `fractile up` would install and build, and nothing started."""
+"""`fractile prepare`: installs and builds what `fractile up` needs, and starts nothing."""
 
 import os
 

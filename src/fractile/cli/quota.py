@@ -1,4 +1,4 @@
-"""``fractile quota``: what namespaces may hold and hold. Reads the API server and nothing else."""
+"""``fractile quota``: what namespaces may hold, and what they hold. Reads only the API server."""
 
 import asyncio
 import logging
@@ -52,7 +52,7 @@ def command(
     Cards are counted with two digits: half of a card is 0.5. Beside that stand Kubernetes' own ResourceQuotas on
     resources of Fractile. Everything is read from the API server, so this works while Fractile's control plane is down.
     """
-    # What the feed would log about doubtful pods is in ``fractile inspect``.
+    # ``fractile inspect`` shows the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
@@ -67,7 +67,7 @@ def command(
 
 
 async def _report(client: KubeClient, source: str, namespace: str) -> QuotaReport:
-    # Late: numpy is a tenth of a second that --help need not wait for.
+    # Imported late: numpy takes a tenth of a second, which --help should not wait for.
     from fractile.reports.quota import QuotaObjects, report
 
     async with client:
@@ -104,7 +104,7 @@ async def _config(client: KubeClient, source: str) -> ConfigMap | None:
 
 
 async def _kept(client: KubeClient) -> ConfigMap | None:
-    """Nobody needs it who may not read it: it is shown while the other one makes no sense."""
+    """The kept quotas, or None if they cannot be read: they only matter while the ConfigMap of quotas is malformed."""
     try:
         return await _config(client, KEPT)
     except ApiError:
@@ -112,7 +112,7 @@ async def _kept(client: KubeClient) -> ConfigMap | None:
 
 
 async def _optional(client: KubeClient, path: str, unread: list[str]) -> list[ResourceQuota]:
-    """What is left out, with a word about it, when these credentials may not read it."""
+    """The ResourceQuotas; none, and a note in ``unread``, if the credentials may not read them."""
     try:
         return (await client.list(path, ResourceQuota))[0]
     except ApiError as e:

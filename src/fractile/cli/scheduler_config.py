@@ -38,5 +38,5 @@ def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | Non
     docs/operate/scheduler-config.md.
     """
     wish = scheduler_options.wish(chosen, scheduler_options.version(kubernetes), kubeconfig=kubeconfig)
-    text = scheduler_config.configuration(wish)  # also with --install: a wrong wish is refused
+    text = scheduler_config.configuration(wish)  # also with --install, so that invalid options are refused
     click.echo(scheduler_config.kubeadm(wish) if install else text, nl=False)

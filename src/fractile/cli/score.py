@@ -1,4 +1,4 @@
-"""``fractile score``: what nodes of a file score for a pod of it, and how that comes about. Offline."""
+"""``fractile score``: how the nodes of a file score for its pods, term by term. Offline."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ _STDIN = "-"
 
 
 def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The pods of the file that are scored; none of the input, which is read once."""
+    """The pods of the file that are scored; none for standard input, which can be read only once."""
     from fractile.wire.files import score_file
 
     source = ctx.params.get("source")
@@ -86,7 +86,7 @@ def command(
     The file holds nodes, pods on them, pods on no node, which are scored, and perhaps kube-scheduler's configuration,
     whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/reference/score.md.
     """
-    # Late: numpy and YAML are a quarter of a second that --help need not wait for.
+    # Imported late: numpy and YAML take a quarter of a second, which --help should not wait for.
     from fractile.cli.text import score
     from fractile.wire.files import score_file
     from fractile.wire.output import score_report
@@ -99,7 +99,7 @@ def command(
 
 
 class _Options:
-    """What the command line says instead of the file."""
+    """The options that override the file."""
 
     def __init__(self, strategy: str | None, resources: str | None, shape: str | None) -> None:
         self.given = any(option is not None for option in (strategy, resources, shape))
@@ -111,7 +111,7 @@ class _Options:
             raise click.UsageError(str(e)) from None
 
     def over(self, strategy: Strategy) -> Strategy:
-        """That strategy with what is given here in its place."""
+        """The strategy, overridden by the options given."""
         return Strategy(
             self._kind or strategy.kind, self._resources or strategy.resources, self._shape or strategy.shape
         )

@@ -1,4 +1,4 @@
-"""``fractile simulate``: policies on recorded pods and nodes, offline, with figures that can be compared."""
+"""``fractile simulate``: runs policies on recorded pods and nodes, offline, with comparable figures."""
 
 import os
 import re
@@ -115,7 +115,7 @@ def command(
     live is the cluster of --kubeconfig,
     --context or --name, which is only read.
     """
-    # Late: numpy is a tenth of a second that --help need not wait for.
+    # Imported late: numpy takes a tenth of a second, which --help should not wait for.
     from fractile.cli.text import simulate
     from fractile.policy.nodes.policies.table import POLICIES, find
     from fractile.reports import plan_input
@@ -178,7 +178,7 @@ def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -
 
 
 def one_policy(text: str) -> str:
-    """The name, if it is one that the table knows."""
+    """The policy's name; a usage error if the table does not have it."""
     from fractile.policy.nodes.policies.table import POLICIES, find
 
     return _policies(text.replace(",", " "), POLICIES, lambda name: find(name) is not None)[0]
@@ -197,7 +197,7 @@ def seeds_of(text: str) -> list[int]:
 
 @contextmanager
 def _bar() -> Generator[Progress]:
-    """On a terminal only, and on the error stream, so that the report can be piped."""
+    """A progress bar on the error stream, if that is a terminal, so that the report can be piped."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 

@@ -1,4 +1,4 @@
-"""``fractile top``: what cards and containers use now, from the nodes' agents."""
+"""``fractile top``: what cards and containers use now, as the nodes' agents report it."""
 
 import asyncio
 import ssl
@@ -21,11 +21,11 @@ from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from fractile.wire.output import node_usage
 from fractile.wire.output.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
 
-_ANSWER = 3.0  # seconds until the next bytes come
-_WHOLE = 10.0  # seconds for all of an answer
-_LONGEST = 16 * 2**20  # bytes of one; a node of 128 cards and 1,000 containers has a twentieth
+_ANSWER = 3.0  # seconds to wait for the next bytes
+_WHOLE = 10.0  # seconds for a whole answer
+_LONGEST = 16 * 2**20  # bytes of an answer; a node with 128 cards and 1,000 containers needs a twentieth of that
 _AT_ONCE = 64  # nodes asked at a time
-_TLS_NAME = "fractile-agent.fractile-system.svc"  # that the chart's certificates are made for
+_TLS_NAME = "fractile-agent.fractile-system.svc"  # the name in the certificates of the chart
 _OVER_TLS = "; if it answers over TLS, give --ca or --insecure-tls"
 _CA = (
     "The agents answer over TLS (--metrics-tls-cert); a PEM file of the certificate authority (CA) that signed their "
@@ -55,7 +55,7 @@ class Agent(KubeStruct, frozen=True):
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """Who is believed to be an agent: whoever answers, or, with a ``context``, who has a certificate for ``name``."""
+    """How agents are authenticated: not at all, or, with a ``context``, by a certificate for ``name``."""
 
     scheme: str = "http"
     context: ssl.SSLContext | None = None
@@ -75,7 +75,7 @@ PLAIN = Trust()
     show_default=True,
     help="json: the fields of docs/reference/cli.md, once.",
 )
-@click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it anew all the time.")
+@click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it again all the time.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
 @click.option("--agent", "agents", multiple=True, metavar="HOST:PORT", help="Ask these agents instead of a cluster's.")
 @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help=_CA)
@@ -127,7 +127,7 @@ def _trust(ca: Path | None, name: str, *, insecure: bool) -> Trust:
 
 
 async def ask(agents: Sequence[Agent], trust: Trust = PLAIN) -> ClusterUsage:
-    """What all of them say; who does not answer is named, and hides nobody."""
+    """Ask all agents. Those that do not answer are listed and do not hide the answers of others."""
     turns = asyncio.Semaphore(_AT_ONCE)
     async with (
         httpx2.AsyncClient(timeout=_ANSWER, trust_env=False, verify=trust.context or False) as http,
@@ -146,7 +146,7 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
         return Unanswered(node=agent.node, reason="the node has no InternalIP")
     async with turns:
         try:
-            called = {"sni_hostname": name} if name else {}  # addresses are in no certificate
+            called = {"sni_hostname": name} if name else {}  # certificates do not contain the addresses
             async with (
                 asyncio.timeout(_WHOLE),
                 http.stream("GET", f"{agent.url}/v1/usage", extensions=called) as answer,
@@ -156,7 +156,7 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
                 return node_usage.decode(await _body(answer))
         except TimeoutError:
             return Unanswered(node=agent.node, reason=f"{agent.url} has not answered in {_WHOLE:.0f} s")
-        except httpx2.TimeoutException:  # which has no text
+        except httpx2.TimeoutException:  # it has no text
             return Unanswered(node=agent.node, reason=f"{agent.url} has not answered in {_ANSWER:g} s")
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
             hint = _OVER_TLS if isinstance(e, httpx2.RemoteProtocolError | httpx2.ReadError) and not name else ""
@@ -168,7 +168,7 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
 
 
 async def _body(answer: httpx2.Response) -> bytes:
-    """WireError when it is longer than any agent's."""
+    """The body of an answer; WireError when it is longer than any agent's."""
     body = bytearray()
     async for some in answer.aiter_bytes():
         body += some
@@ -201,7 +201,7 @@ def _url(scheme: str, address: str, port: int) -> str:
 
 
 async def _watch(agents: Sequence[Agent], interval: float, trust: Trust) -> None:
-    # Late: a tenth of a second that pipes and scripts need not pay.
+    # Imported late: rich takes a tenth of a second, which pipes and scripts should not wait for.
     from rich.live import Live
     from rich.text import Text
 

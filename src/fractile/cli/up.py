@@ -1,4 +1,4 @@
-"""`fractile up`."""
+"""`fractile up`: starts or completes a local cluster."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ JSON_VERSION = 1
 
 
 def _policy(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    from fractile.extender.policies import valid  # late: numpy is a tenth of a second
+    from fractile.extender.policies import valid  # late: numpy takes a tenth of a second
 
     if text is not None and not valid(text):
         raise click.BadParameter(f"{text!r} is no policy; see docs/operate/node-policies.md")
@@ -101,7 +101,7 @@ def command(
 def _spec(
     cluster: str, *, nodes: int | None, cards: str | None, file: Path | None, unit: MemoryUnit | None
 ) -> ClusterSpec | None:
-    """The wish in the options; None when nothing is said, which keeps an existing cluster as it is."""
+    """The spec that the options describe; None without such options, which keeps an existing cluster as it is."""
     if file is not None:
         if nodes is not None or cards is not None:
             raise click.UsageError("--file describes nodes and cards; give it alone, or --nodes and --cards")
@@ -117,7 +117,7 @@ def _spec(
 
 
 def _rules(file: Path) -> str:
-    """The text of a file of sharing rules; WireError, with the line, when it makes no sense."""
+    """The text of a file of sharing rules; WireError, with the line, when it is malformed."""
     try:
         text = _read(file, "--sharing").decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""``fractile why``: why a pod waits, or where it runs and what it holds. Reads the API server and nothing else."""
+"""``fractile why``: why a pod waits, or where it runs and what it holds. Reads only the API server."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ def command(
     Nodes are judged by the code of the scheduler extender, each change that is named was tried. Everything is read from
     the API server, what a running pod uses through it from its node's agent; nothing is written.
     """
-    # What the feed would log about doubtful pods is in the report.
+    # The report lists the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
@@ -69,7 +69,7 @@ def command(
 
 
 def _named(pod: str, namespace: str) -> tuple[str, str]:
-    """Namespace and name: ``team-a/trainer``, as the events name pods, and ``pod/trainer``, as kubectl prints them."""
+    """Split into namespace and name. Accepts ``team-a/trainer``, as in events, and kubectl's ``pod/trainer``."""
     first, slash, last = pod.removeprefix("pods/").removeprefix("pod/").partition("/")
     if not slash:
         return namespace, first
@@ -79,7 +79,7 @@ def _named(pod: str, namespace: str) -> tuple[str, str]:
 
 
 async def _report(credentials: Credentials, namespace: str, name: str, source: str) -> "Why":
-    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    # Imported late: numpy takes a tenth of a second, which --help and completion should not wait for.
     from fractile.reports.why.read import read
     from fractile.reports.why.report import report
 

@@ -1,1 +1,1 @@
-"""What the control plane shows of itself: pages of its state, figures, and the steps of a trace."""
+"""What the control plane shows about itself: pages of its state, figures, and the steps of a trace."""

@@ -1,4 +1,4 @@
-"""What the control plane believes, as /debug/state shows it: a picture made when somebody asks. Changes nothing."""
+"""The state of the control plane as /debug/state shows it: a snapshot made on request. Changes nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -18,7 +18,7 @@ from fractile.wire.output import debug_state as wire
 
 
 class LeadParts(msgspec.Struct, frozen=True):
-    """What a term of lead works with. ``feeds`` are its watches, ``expected`` counts hints, ``options`` are words."""
+    """The objects of a term of leadership. ``feeds`` are its watches, ``expected`` counts hints."""
 
     ledger: Ledger
     waiting: WaitingPods
@@ -32,7 +32,7 @@ class LeadParts(msgspec.Struct, frozen=True):
 def believed(
     known: LeadParts, *, lead: wire.LeadState, process: wire.ProcessState, time: float, now: float
 ) -> wire.ControlPlaneState:
-    """``time`` since 1970; ``now`` on the ledger's clock."""
+    """The state. ``time``: seconds since 1970; ``now``: on the ledger's clock."""
     return wire.ControlPlaneState(
         time=time,
         process=process,

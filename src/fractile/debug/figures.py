@@ -1,4 +1,4 @@
-"""What the control plane tells Prometheus: a picture of ledger and quotas, made when somebody asks for it."""
+"""The control plane's figures for Prometheus: a snapshot of ledger and quotas, made on request."""
 
 import asyncio
 import os
@@ -30,8 +30,8 @@ def figures(
     certified: bool | None = None,
     statm: Path = _STATM,
 ) -> ControlPlaneFigures:
-    """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing. ``certified``:
-    whether the webhook holds a certificate; None: there is no webhook."""
+    """``quota_problem``: what is wrong with the current ConfigMap of quotas, "" for nothing. ``certified``: whether the
+    webhook holds a certificate; None: there is no webhook."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     known = ledger.statistics()
     return ControlPlaneFigures(
@@ -80,7 +80,7 @@ def _resident(statm: Path) -> int | None:
 
 def _descriptors() -> int | None:
     try:
-        return len(os.listdir(_FDS)) - 1  # the one that lists them is not counted
+        return len(os.listdir(_FDS)) - 1  # without the one that lists them
     except OSError:
         return None
 
@@ -88,5 +88,5 @@ def _descriptors() -> int | None:
 def _tasks() -> int | None:
     try:
         return len(asyncio.all_tasks())
-    except RuntimeError:  # asked outside of the event loop
+    except RuntimeError:  # called outside the event loop
         return None

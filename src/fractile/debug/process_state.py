@@ -1,5 +1,5 @@
-"""What a program of Fractile takes of its machine, and its watches, as /debug/state shows them. The agent imports this:
-nothing here needs numpy."""
+"""A program's use of its machine, and its watches, as /debug/state shows them. The agent imports this: nothing here
+needs numpy."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _PROC = Path("/proc/self")
 
 
 class EventHandlers(Protocol):
-    """A ``Reflector`` of whatever."""
+    """A ``Reflector`` of any type."""
 
     @property
     def path(self) -> str: ...
@@ -30,7 +30,7 @@ class EventHandlers(Protocol):
 
 
 def process_state(*, uptime: float, proc: Path = _PROC) -> ProcessState:
-    """``uptime`` in seconds. Inside of the event loop, whose tasks are counted by the name of what they run."""
+    """``uptime`` in seconds. Call it inside the event loop, whose tasks are counted by the name of what they run."""
     return ProcessState(
         version=__version__,
         pid=os.getpid(),
@@ -59,7 +59,7 @@ def _running(task: "asyncio.Task[object]") -> str:
 
 def _descriptors(proc: Path) -> int | None:
     try:
-        return len(os.listdir(proc / "fd")) - 1  # the one that lists them is not counted
+        return len(os.listdir(proc / "fd")) - 1  # without the one that lists them
     except OSError:
         return None
 

@@ -1,5 +1,5 @@
-"""What was decided about one pod, for whoever follows pods from program to program (``main.tracing``); nobody does
-unless it is switched on."""
+"""The decisions about one pod, for tracing pods across programs (``main.tracing``); unused unless tracing is switched
+on."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ Attribute = str | int | float | bool
 
 class TraceStep(msgspec.Struct, frozen=True):
     """``pod`` is NAMESPACE/NAME; ``began`` and ``ended`` in nanoseconds since 1970. ``error``: why the pod did not get
-    what it asked for; "" when it did."""
+    what it requested; "" when it did."""
 
     name: str
     uid: str

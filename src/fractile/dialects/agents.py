@@ -1,6 +1,6 @@
-"""What the objects of a cluster's agents say about options that all agents and the control plane share.
+"""Infer the options that all agents and the control plane share from the objects of a cluster's agents.
 
-The control plane is told its options; commands and reports, which only read the API server, work them out here.
+The control plane gets these options as flags; commands and reports, which only read the API server, infer them here.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,11 @@ from fractile.wire.kubernetes.objects import Node
 
 
 def memory_unit(nodes: Iterable[Node], cards: Iterable[tuple[NodeName, Card]]) -> MemoryUnit:
-    """The cluster's unit of memory, told by what its nodes advertise: a GiB node counts a thousandth of its MiB.
+    """The cluster's unit of memory, inferred from what its nodes advertise: in GiB a node counts about 1/1000 of its
+    MiB.
 
-    The unit is an option of the agents and stands in no object; a node's capacity is what kubelet made of it. A
-    cluster whose nodes advertise nothing has nothing to convert.
+    The unit is an option of the agents and is written in no object; only a node's capacity reflects it. A cluster whose
+    nodes advertise nothing has nothing to convert.
     """
     memory: dict[str, int] = {}
     for node, card in cards:
@@ -28,7 +29,7 @@ def memory_unit(nodes: Iterable[Node], cards: Iterable[tuple[NodeName, Card]]) -
     for node in nodes:
         units = _capacity(node)
         if units and node.metadata.name in memory:
-            # Half way between the two on a logarithmic scale: a card more or less shifts the count by far less.
+            # Half way between the two on a logarithmic scale; a card more or less changes the count far less.
             votes[MemoryUnit.GiB if units * 32 < memory[node.metadata.name] else MemoryUnit.MiB] += 1
     return MemoryUnit.GiB if votes[MemoryUnit.GiB] > votes[MemoryUnit.MiB] else MemoryUnit.MiB
 
@@ -41,12 +42,12 @@ def _capacity(node: Node) -> int:
 
 
 def served(resources: Iterable[ExtendedResource]) -> frozenset[str]:
-    """The families of names that some agent serves. Pods that ask through others are somebody else's.
+    """The families of names that at least one agent serves. Pods that ask through other families are not Fractile's.
 
-    As with the unit of memory, the option is the same on all agents and on the control plane.
+    Like the unit of memory, this option is the same on all agents and on the control plane.
     """
     said = {extended_resource.dialects(resource.metadata) for resource in resources}
-    # Agents of earlier versions do not say it.
+    # Agents of earlier versions do not report their families.
     return (
         frozenset[str]().union(*(table.NAMES if names is None else names & table.NAMES for names in said))
         or table.NAMES

@@ -1,9 +1,9 @@
 """``aliyun.com/gpu-mem`` and ``aliyun.com/gpu-count``: memory sharing as the gpushare design of 2019 defined it.
 
 Names and meanings: evidence/gpushare.md#names, evidence/gpushare.md#rules. A unit of gpu-mem is a MiB or a GiB, one for
-the whole cluster. ``gpu-count`` asks for whole cards that nobody shares; both may be used on one node, by different
-containers. Upstream put a whole pod on one card; here containers of a pod may use different cards when no
-single card has room, and ``ALIYUN_COM_GPU_MEM_IDX`` then lists them ("0,2").
+the whole cluster. ``gpu-count`` asks for whole, unshared cards; both may be used on one node, by different containers.
+Upstream puts a whole pod on one card; here containers of a pod may use different cards when no single card has room,
+and ``ALIYUN_COM_GPU_MEM_IDX`` then lists them ("0,2").
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ MEMORY = "aliyun.com/gpu-mem"
 COUNT = "aliyun.com/gpu-count"
 
 IDX = "ALIYUN_COM_GPU_MEM_IDX"  # index of the card on its node, as NVML counts
-POD = "ALIYUN_COM_GPU_MEM_POD"  # what the pod asks for in all, in units
-CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"  # what the container asks for, in units
-DEV = "ALIYUN_COM_GPU_MEM_DEV"  # what the card has in all, in units
+POD = "ALIYUN_COM_GPU_MEM_POD"  # the pod's total request, in units
+CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"  # the container's request, in units
+DEV = "ALIYUN_COM_GPU_MEM_DEV"  # the card's total memory, in units
 ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"  # "false" when bound, "true" when the container has its card
 ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"  # nanoseconds since 1970
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"

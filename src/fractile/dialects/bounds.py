@@ -1,7 +1,7 @@
-"""How much a pod may ask for before anybody works out what that is.
+"""Upper bounds on a pod's request, checked before the request is worked out.
 
-The API server stores 1.5 MB of a pod, which is room for thousands of containers, names and cards, and each of our
-programs reads it. No node could serve more than these, and no honest pod comes near.
+The API server stores pods of up to 1.5 MB, room for thousands of containers, names and cards, and each of our programs
+reads them. No node could serve more than these bounds, and no honest pod comes near them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +13,14 @@ from fractile.model.words import quoted
 from fractile.wire.fractile.placement import MAX_CONTAINERS
 from fractile.wire.kubernetes.objects import Container
 
-MOST_NAMES = 64  # resources, whoever's, that a container with some of ours may name in its limits, and in its requests
-MOST_CONTAINERS = 64  # of a pod to be placed: kubelet admits them one after the other, and no other pod meanwhile
+MOST_NAMES = 64  # resources of any kind in the limits, and in the requests, of a container with one of ours
+MOST_CONTAINERS = 64  # of a pod to be placed: kubelet admits them one by one and no other pod meanwhile
 MOST_PARTS = 512  # cards, parts of cards and other devices of a pod; a node has at most 128 cards and 256 devices
 
 
 def too_many_names(container: Container, *, bound: bool, ours: Callable[[str], bool]) -> Refusal | None:
-    """For a container that names resources of ours. Of a pod that is bound already only those count: with so many of
-    them no pod was ever bound, and what it asks of others must not free its cards."""
+    """The refusal of a container that names resources of ours and too many resources. For a bound pod only ours count:
+    no pod with that many of ours was ever bound, and other resources that it names must not free its cards."""
     if container.resources is None:
         return None
     for names in (container.resources.requests or {}, container.resources.limits or {}):
@@ -44,7 +44,7 @@ def too_many_containers(found: Sequence[ContainerRequest]) -> Refusal | None:
 
 
 def too_many_to_start(found: Sequence[ContainerRequest]) -> Refusal | None:
-    """Of a pod that is to be placed: each takes a seat of the node's arbiter, and makes all pods of the node wait."""
+    """The refusal of a pod to be placed: each container takes a seat of the node's arbiter and delays all its pods."""
     asking = len({c.container for c in found})
     return Refusal(Code.MALFORMED, containers_too_many(asking)) if asking > MOST_CONTAINERS else None
 
@@ -57,7 +57,7 @@ def containers_too_many(asking: int) -> str:
 
 
 def too_many_parts(found: Sequence[ContainerRequest]) -> Refusal | None:
-    """Of a pod that is to be placed."""
+    """The refusal of a pod to be placed that asks for too many cards, parts and devices."""
     parts = sum(c.request.count for c in found)
     if parts <= MOST_PARTS:
         return None

@@ -1,13 +1,13 @@
-"""``class.fractile.dev/<class>``: devices by class, as Caicloud's ResourceClass had it.
+"""``class.fractile.dev/<class>``: devices by class, as in Caicloud's ResourceClass.
 
-The original: evidence/resource-class.md#objects. A container names a class and how many units of it, and a slot
-resource with as many devices as that is: ``fractile.dev/gpu`` for a class of GPUs, ``fractile.dev/device`` for one of
-any other devices. The slot resource is what kubelet knows: its device ids name the devices. The classes are extended
-resources of the node without device ids, which kube-scheduler and quotas add up. A GPU slot without a class is a whole
-GPU of any kind.
+The original: evidence/resource-class.md#objects. A container names a class with a number of units, and a slot resource
+with that many devices: ``fractile.dev/gpu`` for a class of GPUs, ``fractile.dev/device`` for a class of other devices.
+Kubelet knows the slot resource, whose device ids name the devices. The classes are extended resources of the node
+without device ids, which kube-scheduler and quotas add up. A GPU slot without a class is a whole GPU of any kind.
 
-Nothing here knows the classes: what a unit is, ``ledger.classes`` says when the pod is placed, and its placement from
-then on. Until then a request names its class only, or both where a container asks for GPUs and for other devices.
+This module does not depend on the cluster's classes: ``ledger.classes`` resolves what a unit is when the pod is placed,
+and from then on the placement says it. Until then a request names only its class, or both classes where a container
+asks for GPUs and for other devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB
 from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-DEVICES = "FRACTILE_DEVICES"  # ids of the devices that are no GPUs, separated by commas
+DEVICES = "FRACTILE_DEVICES"  # ids of the non-GPU devices, separated by commas
 
 
 class ClassDialect:
-    """The dialect; it has no state. Names below RESOURCE_PREFIX are its own too."""
+    """The dialect; it has no state. It also owns all names below RESOURCE_PREFIX."""
 
     name = "class"
     resources: Mapping[str, ResourceKind] = MappingProxyType(
@@ -41,7 +41,7 @@ class ClassDialect:
         return NONE
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
-        """Of one slot resource; beside it the classes that the container names."""
+        """The request for one slot resource, with the classes that the container names."""
         slot = DEVICE_SLOT if DEVICE_SLOT in amounts else GPU_SLOT
         classes = sorted(name for resource in amounts if (name := class_of(resource)) is not None)
         count = amounts.get(slot, 0)
@@ -59,8 +59,8 @@ class ClassDialect:
         return ParsedRequest(slot, count, Request(count=count, cores=WHOLE, exclusive=True))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
-        needs fewer of them than are left gets whichever, so it must ask for the same class."""
+        """Kubelet passes an init container's ids on in any order (evidence/kubelet.md#choice-of-ids). A later container
+        that needs fewer ids than are left may get any of them, so it must ask for the same class."""
         for slot in self.resources:
             left, before = 0, set[str]()
             for c in (c for c in containers if c.resource == slot):
@@ -92,7 +92,7 @@ class ClassDialect:
         cards: Sequence[Card],
         given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
-        """``given``: what the placement gives the container, which is where the amounts stand."""
+        """``given``: what the placement gives the container; the amounts come from there."""
         if asked.request.shares:
             return tuple(Slice(card, memory=MiB(0), shares=asked.request.shares) for card in held)
         known = {c.uuid: c for c in cards}
@@ -119,7 +119,8 @@ class ClassDialect:
 
 
 def _moved(planned: Slice | None, card: CardUUID, known: Mapping[CardUUID, Card], request: Request) -> Slice:
-    """What the container has on a card that its placement does not name: as much as on the one that it has not got."""
+    """What the container has on a card that its placement does not name: as much as on a planned card that it did not
+    get."""
     size = known[card].memory if card in known else MiB(0)
     if request.exclusive:
         return Slice(card, size, WHOLE)

@@ -1,7 +1,7 @@
-"""The seam between the core and a family of resource names.
+"""The interface between the core and a family of resource names.
 
-A container may ask through several resources of one family. Exactly one of them, the *primary*, decides: its device ids
-name the cards, its Allocate answers with environment and mounts, its PreStart grants. The others say how much.
+A container may ask through several resources of one family. Exactly one, the *primary*, decides: its device ids name
+the cards, its Allocate answers with environment and mounts, and its PreStart grants. The others give amounts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ class ResourceKind(StrEnum):
     """What a resource is to kubelet and to kube-scheduler."""
 
     PRIMARY = "primary"  # device ids that name the cards; kube-scheduler sums them
-    COUNTED = "counted"  # device ids that are only counted: which ones a container gets decides nothing
-    AMOUNT = "amount"  # no device ids: kube-scheduler is told to leave it to the extender, kubelet does not know it
+    COUNTED = "counted"  # device ids that are only counted: which ones a container gets does not matter
+    AMOUNT = "amount"  # no device ids: kube-scheduler leaves it to the extender, kubelet does not know it
 
 
 class Advertised(msgspec.Struct, frozen=True):
     """A resource that the node reports to kubelet: how many device ids each card contributes.
 
-    ``distinct``: the ids of one container should be of as many cards as possible, instead of as few.
+    ``distinct``: the ids of one container should be from as many cards as possible, instead of from as few.
     """
 
     resource: str
@@ -50,15 +50,15 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known of a container while its ids are given out, beyond the ids themselves. A courtesy: when nobody
-    knows, ``amounts`` is empty and ``pod_amount`` the container's own."""
+    """What is known of a container while its ids are allocated, besides the ids. For information only: when unknown,
+    ``amounts`` is empty and ``pod_amount`` is the container's own amount."""
 
     pod_amount: int  # of the primary resource, as Kubernetes counts it for the pod
     amounts: tuple[tuple[str, int], ...] = ()
 
 
 class ContainerResponse(msgspec.Struct, frozen=True):
-    """What a container gets besides its mounts: variables, and annotations that only the runtime sees."""
+    """What a container gets besides its mounts: variables, and annotations for the runtime only."""
 
     environment: dict[str, str]
     annotations: dict[str, str] = {}
@@ -77,26 +77,26 @@ class Dialect(Protocol):
 
     @property
     def wishes(self) -> frozenset[str]:
-        """The annotations of a pod that ``read`` looks at; what they all leave out is the same for every pod."""
+        """The pod annotations that ``read`` uses; ``read`` returns the same for every pod that has none of them."""
         ...
 
     def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
-        """What the annotations of a pod say to this family. Called once for a pod: a tenant may write very long ones
-        and very many containers."""
+        """What a pod's annotations mean to this family. Called once per pod, since a tenant may write very long
+        annotations and very many containers."""
         ...
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> ParsedRequest | Refusal:
-        """Translate one container's amounts: only of ``resources``, one of them positive at least. Zeros are among them
-        only of resources without device ids, where nothing and zero may be two things."""
+        """Translate one container's amounts: only of ``resources``, at least one positive. Zeros are passed only for
+        resources without device ids, where zero may differ from absent."""
         ...
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Why the pod's containers, all of this family, cannot be had together; None when they can."""
+        """Why the pod's containers, all of this family, cannot be served together; None when they can."""
         ...
 
     def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
-        """What a node with these cards reports: primary and counted resources. ``slots``: how many containers a card
-        serves through ids that each stand for one."""
+        """What a node with these cards reports: primary and counted resources. ``slots``: how many containers share a
+        card where each id stands for one container."""
         ...
 
     def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
@@ -110,14 +110,15 @@ class Dialect(Protocol):
         cards: Sequence[Card],
         given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
-        """The slices that so many ids of the primary resource stand for. What no placement of ours gives stays
-        visible: the caller compares it with the placement. ``given``: what that gives the container."""
+        """The slices that the held ids of the primary resource stand for. Holdings that no placement of ours would give
+        are returned as they are, so that the caller can compare them with the placement. ``given``: the placement's
+        slices for the container."""
         ...
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:
-        """What a container gets that holds that many ids of each card, of a primary resource."""
+        """What a container gets that holds so many ids of each card, for a primary resource."""
         ...
 
     def annotate(
@@ -127,5 +128,5 @@ class Dialect(Protocol):
         ...
 
     def assigned(self, request: PodRequest) -> dict[str, str]:
-        """The annotations that say that the node has handed the cards over."""
+        """The annotations that say that the node has allocated the cards."""
         ...

@@ -1,4 +1,4 @@
-"""Names that nobody serves and that look like one of ours: what whoever wrote them probably meant."""
+"""Suggest the resource that a misspelt name probably meant: a name that is not served and looks like one of ours."""
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
@@ -9,7 +9,7 @@ from fractile.model.words import quoted
 from fractile.wire.fractile.resource_class import RESOURCE_PREFIX
 from fractile.wire.kubernetes.objects import Pod
 
-_CLOSE = 0.75  # of a name, by difflib's ratio; "gpu.shared" and "mig-1g.5gb" are below it for every name of ours
+_CLOSE = 0.75  # least ratio (difflib) of names; "gpu.shared" and "mig-1g.5gb" are below it for all ours
 _CLOSE_DOMAIN = 0.8
 _OTHERS = frozenset({"nvidia.com/pgpu", "nvidia.com/vgpu"})  # of virtual machines and other plugins
 _LONGEST = 100  # characters of a name that is compared
@@ -18,7 +18,7 @@ _ANNOTATIONS = frozenset(key for dialect in DIALECTS for key in dialect.wishes)
 
 
 def misspelt(pod: Pod) -> Iterator[str]:
-    """One sentence for each resource of the pod that is none of Fractile's and is written nearly like one."""
+    """One sentence for each resource of the pod that is not Fractile's but is spelled almost like one."""
     for container, resource in _foreign(pod):
         wrong = _wrong(resource)
         if wrong:
@@ -34,7 +34,7 @@ def _wrong(resource: str) -> str:
 
 @lru_cache(maxsize=256)
 def nearest(resource: str) -> str:
-    """The resource of ours that such a name looks like; "" where it looks like none."""
+    """The resource of ours that the name resembles; "" when it resembles none."""
     domain, sign, name = resource.casefold().partition("/")
     if not sign or resource in _OTHERS or len(resource) > _LONGEST:
         return ""
@@ -57,7 +57,7 @@ def _ratio(a: str, b: str) -> float:
 
 
 def _foreign(pod: Pod) -> Iterator[tuple[str, str]]:
-    """Resources with a domain that no dialect knows, with their container; not more than one pod needs."""
+    """Resources with a domain that no dialect owns, each with its container; at most _MOST."""
     seen: set[str] = set()
     for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
         named = container.resources

@@ -1,9 +1,9 @@
 """``nvidia.com/gpu``, ``gpumem``, ``gpumem-percentage``, ``gpucores``, ``priority``: parts of cards as HAMi names them.
 
-Names and meanings: evidence/hami.md#names. ``gpu`` is how many cards, its device ids are slots of cards; the other
-names are amounts on each of them, have no device ids, and are left to the extender. Without an amount a card is whole
-and nobody else's. HAMi's webhook adds ``gpu: 1`` where only an amount is given; kubelet would never call the plugin for
-such a container, so it is refused.
+Names and meanings: evidence/hami.md#names. ``gpu`` is the number of cards, and its device ids are slots of cards. The
+other names are amounts on each card; they have no device ids and are left to the extender. Without an amount a card is
+whole and unshared. HAMi's webhook adds ``gpu: 1`` where only an amount is given; kubelet would never call the plugin
+for such a container, so it is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ GPU = "nvidia.com/gpu"
 MEMORY = "nvidia.com/gpumem"  # MiB of each card
 PERCENTAGE = "nvidia.com/gpumem-percentage"  # of each card's memory
 CORES = "nvidia.com/gpucores"  # percent of each card's time
-PRIORITY = "nvidia.com/priority"  # 0: first; 1: after them, as without it
+PRIORITY = "nvidia.com/priority"  # 0: served first; 1: after those, the default
 
-USE_TYPE = "nvidia.com/use-gputype"  # parts of models' names, in any case, separated by commas
+USE_TYPE = "nvidia.com/use-gputype"  # parts of model names, case-insensitive, comma-separated
 NOUSE_TYPE = "nvidia.com/nouse-gputype"
 USE_UUID = "nvidia.com/use-gpuuuid"
 NOUSE_UUID = "nvidia.com/nouse-gpuuuid"
-CARD_POLICY = "hami.io/gpu-scheduler-policy"  # a list; the first word that says how cards are chosen counts
+CARD_POLICY = "hami.io/gpu-scheduler-policy"  # a list; the first known policy in it counts
 NODE_POLICY = "hami.io/node-scheduler-policy"
 
 NODE = "hami.io/vgpu-node"
@@ -40,18 +40,18 @@ PHASE = "hami.io/bind-phase"  # "allocating" when bound, "success" when the cont
 DEVICES = "hami.io/vgpu-devices-allocated"
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT_"  # and the card's place among those that are visible
+MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT_"  # followed by the card's index among the visible ones
 CORES_LIMIT = "CUDA_DEVICE_SM_LIMIT"
 
-SLOTS = 10  # of a card, unless the agents are told another number; HAMi's deviceSplitCount
+SLOTS = 10  # of a card, unless the agents' flag says otherwise; HAMi's deviceSplitCount
 
-_TYPE = "NVIDIA"  # what HAMi calls the cards of this family in DEVICES
+_TYPE = "NVIDIA"  # HAMi's name for these cards in DEVICES
 _READ = (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, CARD_POLICY, NODE_POLICY)
 _CARD_POLICIES = {"binpack": "binpack", "spread": "spread", "topology-aware": "topology"}
 _NODE_POLICIES = {"binpack": "binpack", "spread": "spread"}
 POLICIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {CARD_POLICY: _CARD_POLICIES, NODE_POLICY: _NODE_POLICIES}
-)  # what each of the two annotations may say
+)  # the allowed words of the two annotations
 _NS = 10**9
 
 
@@ -88,9 +88,9 @@ class NvidiaDialect:
         return ParsedRequest(GPU, count, _with_wishes(request, wishes, amounts))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
-        needs fewer of them than are left gets whichever, so on each of these cards it must need what the init
-        container had."""
+        """Kubelet passes an init container's ids on in any order (evidence/kubelet.md#choice-of-ids). A later container
+        that needs fewer ids than are left may get any of them, so it must need the same on each card as the init
+        container."""
         left, before = 0, set[tuple[int, int, int, bool]]()
         for c in containers:
             alike = not before - {_each(c.request)}
@@ -149,11 +149,11 @@ def _ours(request: PodRequest) -> list[ContainerRequest]:
     return [c for c in request.containers if c.resource == GPU]
 
 
-# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _request(count: int, amounts: Mapping[str, int]) -> Request | Refusal:
-    """HAMi's rules: memory in MiB wins over a percentage; without either all of the card's memory."""
+    """The request by HAMi's rules: memory in MiB overrides a percentage; without either, all of the card's memory."""
     for name in (PERCENTAGE, CORES):
         if amounts.get(name, 0) > WHOLE:
             return _malformed(f"asks for {amounts[name]} {name}; it is a percentage, write a number from 1 to {WHOLE}")
@@ -202,7 +202,7 @@ def _selector(annotations: Mapping[str, str]) -> Selector | Refusal:
 
 
 def _first(text: str, known: Mapping[str, str]) -> str:
-    """The first word that we know; HAMi's others (numa, mutex) say nothing about how cards are chosen here."""
+    """The first known word; HAMi's other words (numa, mutex) have no effect on how cards are chosen here."""
     return next((known[word] for word in map(str.lower, words(text)) if word in known), "")
 
 
@@ -210,11 +210,11 @@ def _malformed(what: str) -> Refusal:
     return Refusal(Code.MALFORMED, what)
 
 
-# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── variables and annotations ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _limits(cards: Sequence[Card], amounts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """HAMi's variables, for people and programs that look at them; what is enforced stands in the limits page."""
+    """HAMi's variables, for people and programs that read them; the enforced limits are in the limits page."""
     for place, card in enumerate(cards):
         memory = amounts.get(MEMORY, 0) or card.memory * min(amounts.get(PERCENTAGE, 0), WHOLE) // WHOLE
         if memory:
@@ -225,7 +225,7 @@ def _limits(cards: Sequence[Card], amounts: Mapping[str, int]) -> Iterator[tuple
 
 def _devices(containers: Sequence[ContainerRequest], placement: Placement) -> str:
     """HAMi's text: "UUID,TYPE,MiB,percent:" for each card, ";" after each container, init containers first. Containers
-    that come after the last one with cards are not there."""
+    after the last one with cards are left out."""
     last = {False: -1, True: -1}
     texts: dict[tuple[bool, int], str] = {}
     for c in containers:

@@ -1,4 +1,4 @@
-"""The table of dialects, and what the rest of Fractile asks of all of them together."""
+"""The table of dialects, and the functions that cover all of them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -35,18 +35,18 @@ _SLOTS = frozenset(_CLASSES.resources)
 NONE: frozenset[str] = frozenset()
 
 _WISHES = frozenset(key for dialect in DIALECTS for key in dialect.wishes)
-_ALIKE = 4096  # containers that are remembered
-_SMALL = 16  # resources of a container that is remembered: as many as nobody writes by hand
-_SHORT = 1024  # characters of all its names and amounts
+_ALIKE = 4096  # containers in the cache
+_SMALL = 16  # most resources of a cached container; hand-written ones have fewer
+_SHORT = 1024  # most characters of all its names and amounts
 
 
 def kind(resource: str) -> ResourceKind:
-    """What a resource of ours is to kubelet and kube-scheduler."""
+    """How kubelet and kube-scheduler treat a resource of ours."""
     return _OWNER[resource].resources[resource]
 
 
 def owner(resource: str) -> Dialect | None:
-    """Whose name it is: one of the table's, or that of a class."""
+    """The dialect that owns the name, by the table or as the name of a class; None when it is not ours."""
     return _OWNER.get(resource) or (_CLASSES if resource.startswith(RESOURCE_PREFIX) else None)
 
 
@@ -55,14 +55,14 @@ def _is_ours(resource: str) -> bool:
 
 
 def managed() -> dict[str, ResourceKind]:
-    """What kube-scheduler asks the extender about, in a stable order: the ``managedResources`` of its configuration.
-    It must leave resources without device ids to the extender (``ignoredByScheduler``), since no node has them."""
+    """The ``managedResources`` of kube-scheduler's configuration, in a stable order. It must leave resources without
+    device ids to the extender (``ignoredByScheduler``), since no node has them."""
     return {resource: dialect.resources[resource] for dialect in DIALECTS for resource in dialect.resources}
 
 
 def names_ours(pod: Pod) -> bool:
-    """Whether any of its containers names a resource of ours, in whatever amount: kube-scheduler then asks us about it
-    and leaves its Binding to us (evidence/kube-scheduler.md#managed-resources)."""
+    """Whether any of the pod's containers names a resource of ours, in any amount: kube-scheduler then calls the
+    extender for the pod and leaves its Binding to us (evidence/kube-scheduler.md#managed-resources)."""
     spec = pod.spec
     return any(
         owner(resource) is not None
@@ -76,9 +76,9 @@ def names_ours(pod: Pod) -> bool:
 def parse_pod(pod: Pod, unit: MemoryUnit, dialects: Collection[str] = NAMES) -> PodRequest | Refusal | None:
     """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense.
 
-    Containers that ask through a dialect which is not among ``dialects`` are somebody else's, unless the pod is bound
-    and its placement names them: what was given stays given. Annotations can be edited at any time. Those of a pod that
-    is bound already cannot unmake its request, or an edit would free its cards: if they make no sense they say nothing.
+    Containers that ask through a dialect outside ``dialects`` are ignored, unless the pod is bound and its placement
+    names them: what was allocated stays allocated. Annotations can be edited at any time. Invalid annotations of a
+    bound pod are ignored, or an edit would free its cards.
     """
     annotations = pod.metadata.annotations or {}
     said = _Said(annotations)
@@ -90,7 +90,7 @@ def parse_pod(pod: Pod, unit: MemoryUnit, dialects: Collection[str] = NAMES) -> 
 
 
 class _Said:
-    """The wishes of one pod, which each family reads when the first container asks through it, and then no more."""
+    """The wishes of one pod; each family reads them once, when the first container asks through it."""
 
     def __init__(self, annotations: Mapping[str, str]) -> None:
         self._annotations = annotations
@@ -152,8 +152,9 @@ def _parse(
 def _known(
     container: Container, role: Role, index: int, unit: MemoryUnit
 ) -> tuple[ContainerRequest, ...] | Refusal | None:
-    """What the container asks for by its resources alone: the same for each of the thousands of pods of a workload, so
-    it is worked out once. None for amounts that the API server would not send like that."""
+    """The cached request of a container, by its resources alone: it is the same for the thousands of pods of a
+    workload. None for containers that are too large to cache and for amounts that the API server would not send in this
+    form."""
     resources = container.resources
     if resources is None:
         return None
@@ -163,7 +164,7 @@ def _known(
     amounts = *requests.values(), *limits.values()
     if any(type(amount) is not str for amount in amounts):  # 1 and True are one key
         return None
-    if len(container.name) + sum(map(len, (*requests, *limits, *amounts))) > _SHORT:  # what is remembered must be small
+    if len(container.name) + sum(map(len, (*requests, *limits, *amounts))) > _SHORT:  # cache entries must be small
         return None
     return _alike(container.name, role, index, unit, tuple(requests.items()), tuple(limits.items()))
 
@@ -188,12 +189,12 @@ def _requests(
     said: _Said,
     off: frozenset[str],
 ) -> tuple[ContainerRequest, ...] | Refusal:
-    """The requests of one container that names resources of ours; none when it asks for nothing that is served."""
+    """The requests of one container that names resources of ours; empty when it asks for nothing that is served."""
     amounts = _amounts(container)
     if isinstance(amounts, Refusal):
         return amounts
     if not any(n for r, n in amounts.items() if not _is_off(r, off)):
-        return ()  # all of ours are zero, which Kubernetes allows and means nothing
+        return ()  # all of ours are zero, which Kubernetes allows; it has no meaning
     asked = _ask(container, amounts, unit, said)
     if isinstance(asked, Refusal):
         return asked
@@ -207,7 +208,7 @@ def _is_off(resource: str, off: frozenset[str]) -> bool:
 def _request(
     container: Container, role: Role, index: int, amounts: Mapping[str, int], asked: ParsedRequest
 ) -> ContainerRequest:
-    """``amounts`` are those of the whole container: of them what belongs to this request, and classes to each."""
+    """The request with those of the container's ``amounts`` that are of its family; classes belong to each request."""
     own = _OWNER[asked.resource]
     mine = (
         (resource, amount)
@@ -230,7 +231,7 @@ def _together(found: Sequence[ContainerRequest], *, bound: bool) -> Refusal | No
 
 
 def containers_in_order(pod: Pod) -> Iterator[tuple[Role, Container]]:
-    """All containers in the order in which kubelet admits them, with the role that decides how they count."""
+    """All containers in the order in which kubelet admits them, with the role that decides how each counts."""
     for container in pod.spec.init_containers or ():
         yield _role_of_init(container), container
     for container in pod.spec.containers or ():
@@ -242,7 +243,8 @@ def _role_of_init(container: Container) -> Role:
 
 
 def _with_resources(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
-    """Each with its place in its list. The others are passed over here, of which a pod can have very many."""
+    """The containers with resources, each with its role and its index in its list. Others, which can be very many, are
+    skipped."""
     for index, container in enumerate(pod.spec.init_containers or ()):
         if container.resources is not None:
             yield _role_of_init(container), index, container
@@ -252,7 +254,7 @@ def _with_resources(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
 
 
 def asks_for(container: Container, resources: frozenset[str]) -> bool:
-    """Whether the container names one of the resources, in whatever amount; or a class, where those are among them."""
+    """Whether the container names one of the resources, in any amount, or a class, if ``resources`` has a slot."""
     named = container.resources
     if named is None:
         return False
@@ -268,7 +270,7 @@ def advertised(
     cards: Sequence[Card], unit: MemoryUnit, *, slots: int = SLOTS, dialects: Collection[str] = NAMES
 ) -> tuple[Advertised, ...]:
     """Everything a node with these cards reports; SetupError when kubelet could not take that many ids."""
-    gpus = [c for c in cards if c.type == GPU]  # of which alone the other families know
+    gpus = [c for c in cards if c.type == GPU]  # the only devices that the other families know
     served = (d for d in DIALECTS if d.name in dialects)
     resources = tuple(a for d in served for a in d.advertise(cards if d is _CLASSES else gpus, unit, slots))
     for resource in resources:
@@ -278,14 +280,14 @@ def advertised(
 
 
 def ids_wanted(resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
-    """How many ids of the resource, of each card, stand for these slices of the container."""
+    """How many of the resource's ids of each card stand for these slices of the container."""
     return _OWNER[resource].ids_wanted(resource, asked, slices)
 
 
 def slices_held(
     asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card], given: Sequence[Slice] = ()
 ) -> tuple[Slice, ...]:
-    """The slices that so many ids of the container's primary resource stand for; ``given``: those of its placement."""
+    """The slices that the held ids of the container's primary resource stand for; ``given``: those of its placement."""
     return _OWNER[asked.resource].slices_held(asked, held, cards, given)
 
 
@@ -299,7 +301,7 @@ def container_answer(
 def placement_annotations(
     request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int
 ) -> dict[str, str]:
-    """What the dialects' own tools expect on the bound pod, beside ``fractile.dev/placement``."""
+    """The annotations that the dialects' own tools expect on the bound pod, besides ``fractile.dev/placement``."""
     return {
         key: value
         for dialect in _dialects(request.containers)
@@ -308,7 +310,7 @@ def placement_annotations(
 
 
 def assigned_annotations(request: PodRequest) -> dict[str, str]:
-    """What the agent adds once the containers hold their cards."""
+    """The annotations that the agent adds once the containers hold their cards."""
     return {key: value for dialect in _dialects(request.containers) for key, value in dialect.assigned(request).items()}
 
 
@@ -318,7 +320,7 @@ def _dialects(containers: Sequence[ContainerRequest]) -> list[Dialect]:
 
 
 def _amounts(container: Container) -> dict[str, int] | Refusal:
-    """The container's amounts of all resources of ours that are positive; zeros where there are no device ids."""
+    """The container's amounts of our resources: positive ones, and zeros of resources without device ids."""
     resources = container.resources
     if resources is None:
         return {}
@@ -368,8 +370,8 @@ def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: 
 
 
 def _by_kind(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """The amounts that ask for GPUs, and those that ask for other devices. Classes go with the slots that are there; a
-    container with both kinds of slots may mean either by each of its classes."""
+    """Split the amounts into those for GPUs and those for other devices. Classes go with the slots that the container
+    names; if it names both kinds, each class may mean either."""
     if DEVICE_SLOT not in amounts:
         return dict(amounts), {}
     classes = {r: n for r, n in amounts.items() if class_of(r) is not None}

@@ -1,10 +1,10 @@
 """``tencent.com/vcuda-core`` and ``tencent.com/vcuda-memory``: parts of cards as gpu-manager defined them.
 
-Names and meanings: evidence/gpu-manager.md#names. 100 of vcuda-core are one card; below that a container gets so many
-percent of one card's time and so many blocks of 256 MiB of its memory, and must ask for both. A multiple of 100 are
-whole cards, whatever memory is asked for. The ids of vcuda-core name the cards; those of vcuda-memory are counted only.
-``LD_LIBRARY_PATH`` is not set, since it would replace the image's own. Cards are named by NVML's index where
-gpu-manager says the minor number; the two differ only on machines where a driver has lost cards.
+Names and meanings: evidence/gpu-manager.md#names. 100 of vcuda-core are one card. Below 100, vcuda-core is a percentage
+of one card's time and vcuda-memory counts blocks of 256 MiB of its memory; a container must ask for both. A multiple of
+100 means whole cards, whatever memory is asked for. The ids of vcuda-core name the cards; those of vcuda-memory are
+only counted. ``LD_LIBRARY_PATH`` is not set, since it would replace the image's own. Cards are named by NVML's index
+where gpu-manager uses the minor number; the two differ only on machines whose driver has lost cards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB, Percent
 CORE = "tencent.com/vcuda-core"
 MEMORY = "tencent.com/vcuda-memory"
 
-LIMIT = "tencent.com/vcuda-core-limit"  # of the pod: percent that its containers never pass, while above their share
+LIMIT = "tencent.com/vcuda-core-limit"  # of the pod: percent that its containers never exceed; at least their share
 TIME = "tencent.com/predicate-time"  # nanoseconds since 1970
 NODE = "tencent.com/predicate-node"
-INDEX = "tencent.com/predicate-gpu-idx-"  # and the container's place in the pod: the cards that it got
+INDEX = "tencent.com/predicate-gpu-idx-"  # followed by the container's index in the pod: its cards
 ASSIGNED = "tencent.com/gpu-assigned"  # "false" when bound, "true" when the containers have their cards
 DEVICE = "tencent.com/vcuda-device"  # for the runtime: the device files
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -61,8 +61,8 @@ class Tencent:
         return ParsedRequest(CORE, core, Request(memory=MiB(blocks * BLOCK), cores=Percent(core), cores_limit=limit))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): of several cards,
-        a successor that needs fewer ids than are left would get parts of each."""
+        """Kubelet passes an init container's ids on in any order (evidence/kubelet.md#choice-of-ids). If they are from
+        several cards, a later container that needs fewer ids than are left would get parts of several cards."""
         cards = left = 0
         for c in containers:
             if cards > 1 and c.amount < left:
@@ -135,7 +135,7 @@ def _ours(request: PodRequest) -> list[ContainerRequest]:
 
 
 def _limit(text: str | None, core: int) -> Percent | Refusal:
-    """The most that the container may use; 0 without the annotation, which is a hard limit at its share."""
+    """The most that the container may use; without the annotation, its own share."""
     if text is None:
         return Percent(core)
     if not (len(text) <= 3 and text.isascii() and text.isdigit() and core <= int(text) <= CARD):

@@ -1,4 +1,4 @@
-"""The names and units in which a family asks for amounts of one card: what a person can write into a manifest."""
+"""The names and units in which a family counts amounts of a card, for messages that say what to write in a manifest."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from fractile.model.units import MemoryUnit
 class FamilyUnits(msgspec.Struct, frozen=True):
     """The resource for each amount, "" where the family has none. ``memory`` counts ``mebibytes``; ``percent`` is the
     memory in percent of a card, ``cores`` its compute time. A whole card is ``per_card`` of ``cards``; ``beside``: that
-    resource stays there when a container asks for a part instead. ``together``: the amounts are of several containers.
+    resource is still required when a container asks for a part. ``together``: the amounts are of several containers.
     """
 
     memory: str
@@ -26,8 +26,8 @@ class FamilyUnits(msgspec.Struct, frozen=True):
 
 
 def family_units(unit: MemoryUnit) -> dict[str, FamilyUnits]:
-    """By family, where ``aliyun.com/gpu-mem`` counts such a unit. Classes give amounts themselves and are not among
-    them."""
+    """The units of each family; ``unit`` is that of ``aliyun.com/gpu-mem``. Classes, which define amounts, are left
+    out."""
     return {
         "aliyun": FamilyUnits(aliyun.MEMORY, int(unit), aliyun.COUNT),
         "tencent": FamilyUnits(
@@ -40,7 +40,7 @@ def family_units(unit: MemoryUnit) -> dict[str, FamilyUnits]:
 
 
 def units_of(containers: Iterable[ContainerRequest], unit: MemoryUnit) -> FamilyUnits | None:
-    """Those that all of the containers ask in; None for several families, and for classes."""
+    """The units that all of the containers ask in; None for several families, and for classes."""
     asked = tuple(containers)
     mine = [u for u in family_units(unit).values() if all(_asks_in(u, c) for c in asked)]
     return msgspec.structs.replace(mine[0], together=len(asked) > 1) if asked and mine else None
@@ -56,15 +56,15 @@ _GIB = 2**30
 
 
 def counted_as_bytes(asked: ContainerRequest) -> str:
-    """What to write instead, where a container asks for more memory than any card has, as "2Gi" does of a resource that
-    counts MiB; "" where it does not."""
+    """What to write instead when a container asks for more memory than any card has, such as "2Gi" of a resource that
+    counts MiB; "" otherwise."""
     if asked.request.memory < _ABSURD:
         return ""
     units = next((u for u in family_units(MemoryUnit.MiB).values() if asked.amount_of(u.memory)), None)
     if units is None:
         return ""
     amount = asked.amount_of(units.memory)
-    each = asked.request.memory // amount  # MiB, whatever the cluster counts in
+    each = asked.request.memory // amount  # MiB per unit
     meant = amount // (each * _MIB)
     size = f"{amount / _GIB:g} GiB" if amount >= _GIB else f"{amount // _MIB} MiB"
     what = {1: "MiB", 1024: "GiB"}.get(each, f"blocks of {each} MiB")

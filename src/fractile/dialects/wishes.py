@@ -1,7 +1,7 @@
-"""What a pod's annotations say about how its cards are chosen: read once for each pod, not for each container.
+"""What a pod's annotations say about how its cards are chosen: read once per pod, not per container.
 
-A tenant may write 256 KiB of annotations, and as many containers as a megabyte holds. So a dialect takes the texts
-apart once, and none that is longer than LONGEST.
+A tenant may write 256 KiB of annotations, and as many containers as a megabyte holds. So a dialect parses the texts
+once, and refuses any that is longer than LONGEST.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ NAMED = 256  # models or cards that one annotation may name
 
 
 class Wishes(msgspec.Struct, frozen=True):
-    """``limit`` is the text of the annotation; what it may say depends on the container."""
+    """``limit`` is the annotation's text; its valid values depend on the container."""
 
     selector: Selector = ANY
     policy: str = ""
@@ -28,7 +28,7 @@ NONE = Wishes()
 
 
 def overlong(annotations: Mapping[str, str], names: tuple[str, ...]) -> Refusal | None:
-    """Why the annotations of these names are not read."""
+    """The refusal when one of the named annotations is too long; None when all are short enough."""
     for name in names:
         length = len(annotations.get(name, ""))
         if length > LONGEST:
@@ -37,5 +37,5 @@ def overlong(annotations: Mapping[str, str], names: tuple[str, ...]) -> Refusal 
 
 
 def words(text: str) -> Iterator[str]:
-    """The parts of a list that is separated by commas."""
+    """The non-empty parts of a comma-separated list."""
     return (word for part in text.split(",") if (word := part.strip()))

@@ -1,11 +1,11 @@
-"""Accepts connections, and spends nothing on one before its first bytes are there.
+"""Accepts connections, and spends nothing on a connection before its first bytes arrive.
 
     accepted ──first bytes──> waits for its turn ──TLS handshake──> protocol
-       │ a socket only          │ so many a second      │ memory, 1 to 2 ms of the processor
-       └───────────── dropped when it is too slow, or when younger ones need its place ─────────────┘
+       │ a socket only          │ rate limited           │ memory, 1 to 2 ms of the processor
+       └───────────── dropped when it is too slow, or when newer ones need its place ──────────────┘
 
-uvloop's and asyncio's own servers begin a handshake for everybody who connects, in any number. Failure rule: an accept
-that fails (no descriptors left) costs the oldest stranger its place, and is tried again in a moment.
+uvloop's and asyncio's own servers begin a handshake for every connection, without a limit. Failure rule: an accept that
+fails (no descriptors left) drops the oldest stranger, and is retried shortly.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ from fractile.door.places import ConnectionPlace, PlaceLimits, Places, peer_of
 from fractile.door.seldom import HANDSHAKES
 from fractile.door.turns import WaitingLine
 
-_AT_ONCE = 64  # connections that are accepted before others have their turn in the loop
+_AT_ONCE = 64  # connections accepted before the loop runs other callbacks
 _AGAIN = 0.1  # seconds after an accept that failed
 
 log = logging.getLogger(__name__)
 
 
 class HandshakeTiming(msgspec.Struct, frozen=True):
-    """``handshake``: seconds from the accept to its end. ``pace``: handshakes a second, ``burst`` of them at once."""
+    """``handshake``: seconds from the accept to its end. ``pace``: handshakes a second, ``burst``: how many may begin
+    together."""
 
     handshake: float = 5.0
     pace: float = 400.0
@@ -36,7 +37,7 @@ class HandshakeTiming(msgspec.Struct, frozen=True):
 
 
 class Guest(ConnectionPlace):
-    """A connection. Its protocol tells of itself here; nothing is said twice to the wrong."""
+    """A connection, to which its protocol reports its state. Repeated calls are harmless."""
 
     __slots__ = ("_door", "_end", "_task", "_timer", "_waiting", "transport")
 
@@ -56,7 +57,7 @@ class Guest(ConnectionPlace):
             self._door.introduce(self)
 
     def asked(self) -> None:
-        """A whole request has come."""
+        """A whole request has arrived."""
         self._door.places.touch(self)
 
     def left(self) -> None:
@@ -75,7 +76,7 @@ class Guest(ConnectionPlace):
             self._task.cancel()
 
     def within(self, seconds: float) -> None:
-        """Dropped unless ``calm`` is said before."""
+        """Drop it after ``seconds`` unless ``calm`` is called before."""
         self.calm()
         self._timer = self._door.loop.call_later(seconds, self.drop)
 
@@ -85,7 +86,7 @@ class Guest(ConnectionPlace):
             self._timer = None
 
     def taken(self) -> socket.socket | None:
-        """Its socket, for the one that serves it; None when it has been dropped."""
+        """Hand its socket to the code that serves it; None when it has been dropped."""
         sock, self._waiting = self._waiting, None
         return sock
 
@@ -94,8 +95,8 @@ class Guest(ConnectionPlace):
 
 
 class Door:
-    """``make`` makes the protocol of a connection. ``context``: with TLS. ``close`` and ``wait_closed`` as a server of
-    asyncio has them; connections that are open are not closed by it."""
+    """A listening socket. ``make`` makes the protocol of a connection. ``context``: with TLS. ``close`` and
+    ``wait_closed`` as in asyncio's servers; open connections are not closed."""
 
     def __init__(
         self,
@@ -136,13 +137,13 @@ class Door:
                 place.drop()
 
     async def wait_closed(self) -> None:
-        """Nothing is left to wait for."""
+        """Returns immediately: there is nothing to wait for."""
 
     def introduce(self, guest: Guest) -> None:
         self._drop(self.places.introduce(guest))
 
     def forget(self, guest: Guest, sock: socket.socket) -> None:
-        """A connection that nobody serves: a flood must leave nothing behind."""
+        """Close a connection that is not served: a flood must leave nothing behind."""
         self._turns.leave(guest)
         self._first.leave(guest)
         self.loop.remove_reader(sock.fileno())
@@ -160,7 +161,7 @@ class Door:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
-                continue  # it has gone again
+                continue  # the peer has already disconnected
             except OSError as e:
                 self._pause(e)
                 return
@@ -188,13 +189,13 @@ class Door:
             self.loop.add_reader(sock.fileno(), self._spoke, guest, sock)
 
     def _spoke(self, guest: Guest, sock: socket.socket) -> None:
-        """Its first bytes are there."""
+        """The first bytes have arrived."""
         self.loop.remove_reader(sock.fileno())
         (self._first if self.places.is_home(guest.peer) else self._turns).wait(guest)
         self._give_turns()
 
     def _give_turns(self) -> None:
-        """As many handshakes as may begin now; the others in a moment."""
+        """Begin as many handshakes as the pace allows now; schedule the others."""
         now = self.loop.time()
         self._credit = min(self._timing.burst, self._credit + (now - self._counted) * self._timing.pace)
         self._counted = now
@@ -208,7 +209,7 @@ class Door:
         self._give_turns()
 
     def _serve(self, guest: Guest) -> bool:
-        """False: it has been dropped meanwhile."""
+        """Returns False if it has been dropped meanwhile."""
         sock = guest.taken()
         if sock is None:
             return False
@@ -234,11 +235,11 @@ class Door:
             guest.left()
         except asyncio.CancelledError:
             guest.left()
-            sock.close()  # where nothing has taken it yet
+            sock.close()  # in case no transport owns it yet
 
 
 def _tell(guest: Guest, error: Exception) -> None:
-    """What TLS refuses, such as a certificate of another authority, is said; who only hangs up is not."""
+    """Log a TLS failure, such as a certificate of another authority; a peer that only hangs up is logged at debug."""
     if not isinstance(error, ssl.SSLError) or isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         log.debug("no connection peer=%s reason=%s", guest.peer, error)
     elif count := HANDSHAKES.happened():

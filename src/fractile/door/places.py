@@ -1,30 +1,31 @@
-"""Who is dropped when too many are connected: never the one that has just come, so there is always a way in.
+"""Which connection is dropped when there are too many: never the newest, so a new one always gets in.
 
 A connection is a stranger until its protocol says that the caller has shown a certificate. Strangers are dropped before
 known callers, in this order:
 
 1. of an address that has more connections than its share, the one that has been silent longest: a peer that opens
-   thousands competes with nobody but itself. A few are everybody's share, a quarter of all that of an address from
-   which a whole request has come lately: the API server has many at the same time.
-2. the oldest one over which no whole request has come, of an address from which none has come lately if there is one:
-   many peers that say half a sentence each compete among themselves. Some are left alone, as each newcomer is one.
+   thousands competes only with itself. The share is 1/``_FEW`` of all places, or 1/``_SOME`` for an address from which
+   a whole request has come lately: the API server has many connections at the same time.
+2. the oldest one over which no whole request has come, preferably of an address from which none has come lately: many
+   peers that send half a request each compete with one another. 1/``_SOME`` of all places are exempt, as every
+   newcomer looks like this.
 3. the one that has been silent longest, of the address that has most.
 
-Addresses from which a known caller came lately come last of all.
+Addresses from which a known caller came lately are last in every step.
 """
 
 import ipaddress
 
 import msgspec
 
-_REMEMBERED = 64  # addresses of known callers, and as many from which a whole request has come
-_FEW = 32  # so many addresses have room for their share
-_SOME = 4  # the part of all that one address may have, and that is kept for newcomers: one over this
-_SUBNET = 64  # bits of an IPv6 address: one machine has all addresses of such a network
+_REMEMBERED = 64  # addresses of known callers; as many again from which a whole request has come
+_FEW = 32  # an address's usual share is all places divided by this
+_SOME = 4  # the share of one proven address, and the part kept for newcomers, is all places divided by this
+_SUBNET = 64  # bits of an IPv6 address: one machine has all addresses of its /64
 
 
 class PlaceLimits(msgspec.Struct, frozen=True):
-    """Connections at the same time. ``each``: strangers of one peer address."""
+    """Limits on simultaneous connections. ``each``: strangers of one peer address."""
 
     strangers: int = 128
     known: int = 512
@@ -45,7 +46,7 @@ class ConnectionPlace:
 
 
 class Places:
-    """All places. Those that have to go are returned; the caller drops them."""
+    """All places. Methods return the places to be dropped; the caller drops them."""
 
     def __init__(self, rules: PlaceLimits) -> None:
         self._rules = rules
@@ -55,7 +56,7 @@ class Places:
         self._known: dict[ConnectionPlace, None] = {}
         self._homes: dict[str, None] = {}  # addresses of known callers, the latest last
         self._asked: dict[str, None] = {}  # addresses from which a whole request has come, the latest last
-        self._fresh: dict[ConnectionPlace, None] = {}  # strangers over which none has come, the oldest first
+        self._fresh: dict[ConnectionPlace, None] = {}  # strangers without a whole request yet, the oldest first
         self._count = 0
 
     @property
@@ -77,11 +78,11 @@ class Places:
         return [self._gone(self._next(place))] if self._count > self._rules.strangers else []
 
     def is_home(self, peer: str) -> bool:
-        """Whether a known caller came from there lately."""
+        """Whether a known caller came from ``peer`` lately."""
         return peer in self._homes
 
     def introduce(self, place: ConnectionPlace) -> list[ConnectionPlace]:
-        """The caller has shown who it is."""
+        """Mark it as known: the caller has shown who it is."""
         if place.is_known or not self._remove_stranger(place):
             return []
         place.is_known = True
@@ -94,7 +95,7 @@ class Places:
         return [first]
 
     def touch(self, place: ConnectionPlace) -> None:
-        """A whole request has come over it."""
+        """Note that a whole request has come over it."""
         group = self._known if place.is_known else self._strangers.get(place.peer, {})
         if place not in group:
             return
@@ -105,7 +106,7 @@ class Places:
             _remember(self._asked, place.peer)
 
     def leave(self, place: ConnectionPlace) -> None:
-        """It is closed; may be said again."""
+        """Give the place back: the connection is closed. May be called twice."""
         if self._known.pop(place, self) is self:
             self._remove_stranger(place)
 
@@ -113,11 +114,11 @@ class Places:
         return [*self._known, *(place for group in self._strangers.values() for place in group)]
 
     def oldest(self) -> ConnectionPlace | None:
-        """The stranger that would have to go next; it has left already."""
+        """The stranger that is next to be dropped; its place is already given back."""
         return self._gone(self._next()) if self._strangers else None
 
     def _next(self, newest: ConnectionPlace | None = None) -> ConnectionPlace:
-        """The one that has to go; never the newest. This is done for every connection of a flood."""
+        """The next one to drop; never the newest. Runs for every connection of a flood."""
         if (crowd := self._crowd()) is not None:
             return next(iter(crowd))
         if len(self._fresh) > self._rules.strangers // _SOME and (fresh := self._unproven(newest)) is not None:
@@ -127,7 +128,7 @@ class Places:
         return next(iter(group))
 
     def _crowd(self) -> dict[ConnectionPlace, None] | None:
-        """Connections of the address that has most beyond its share; of two or more the newest is not the first."""
+        """Connections of the address that is furthest over its share; the newest of two or more is never the first."""
         few, many = (max(1, self._rules.strangers // part) for part in (_FEW, _SOME))
         crowds = [peer for peer, group in self._strangers.items() if len(group) > few and peer not in self._homes]
         beyond = {peer: len(self._strangers[peer]) - (many if peer in self._asked else few) for peer in crowds}
@@ -168,7 +169,7 @@ def _remember(addresses: dict[str, None], peer: str) -> None:
 
 
 def peer_of(address: object) -> str:
-    """What counts as one peer; "" for a socket without addresses."""
+    """The key that counts as one peer; "" for a socket without addresses."""
     if not (isinstance(address, tuple) and address):
         return ""
     host = str(address[0]).partition("%")[0]  # pyright: ignore[reportUnknownArgumentType]  # asyncio types an address as Any

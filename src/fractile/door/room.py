@@ -1,9 +1,9 @@
-"""Bytes that requests may hold together while they are not answered.
+"""Bytes that unanswered requests may hold in total.
 
-``Room`` is for callers who have shown who they are: when it is full the next one is told so. ``Contested`` is for
-callers of whom nothing is known: there is always room for the next one, and the oldest claim of the peer that holds
-most goes for it. So peers that announce much and send nothing compete with each other, and a caller that sends what it
-announces has done so before its turn to go comes.
+``Room`` is for callers who have shown who they are: when it is full the next request is refused. ``Contested`` is for
+unknown callers: there is always room for the next claim, at the expense of the oldest claim of the peer that holds
+most. So peers that announce much and send nothing compete with each other, and a caller that sends what it announces is
+done before its claim would be dropped.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fractile.door.places import ConnectionPlace
 
 
 class Room:
-    """``hold`` before the bytes come; what it returns gives them back."""
+    """``hold`` reserves bytes before they arrive; the function that it returns gives them back."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -22,7 +22,7 @@ class Room:
         return self._left
 
     def hold(self, size: int, _place: ConnectionPlace) -> Callable[[], None] | None:
-        """None when so many would be too many."""
+        """None when ``size`` exceeds what is left."""
         if size > self._left:
             return None
         self._left -= size
@@ -33,7 +33,7 @@ class Room:
 
 
 class RoomClaim:
-    """What one request holds. ``drop`` ends the request; it is called once at most, after the claim was given back."""
+    """What one request holds. ``drop`` ends the request; it is called at most once, after the claim was given back."""
 
     __slots__ = ("drop", "peer", "size")
 
@@ -44,7 +44,7 @@ class RoomClaim:
 
 
 class Contested:
-    """``claim`` before what is claimed comes, ``grow`` when it is more, ``give`` when it is over."""
+    """``claim`` before the bytes arrive, ``grow`` when there are more, ``give`` when the request is over."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -57,7 +57,7 @@ class Contested:
         return self._held
 
     def claim(self, peer: str, size: int, drop: Callable[[], None]) -> RoomClaim | None:
-        """None when it is more than all that there is."""
+        """None when ``size`` exceeds the whole room."""
         if size > self._size:
             return None
         self._make_room(size)
@@ -67,7 +67,7 @@ class Contested:
         return made
 
     def grow(self, claim: RoomClaim, size: int) -> bool:
-        """At least so much; False when the claim itself had to go, or has gone before."""
+        """Raise the claim to at least ``size``; False when the claim itself had to go, or went before."""
         more = size - claim.size
         if self._is_held(claim) and more > 0:
             self._make_room(more)
@@ -77,7 +77,7 @@ class Contested:
         return self._is_held(claim)
 
     def give(self, claim: RoomClaim) -> None:
-        """It is over; may be said again."""
+        """Give the claim back. May be called twice."""
         if not self._is_held(claim):
             return
         of_peer = self._claims[claim.peer]

@@ -1,4 +1,4 @@
-"""Lines about what strangers do: anybody can do it any number of times, and must not fill the log with it."""
+"""Rate limit for log lines about strangers, who can cause any number of events and must not fill the log."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ EVERY = 10.0  # seconds
 
 
 class Seldom:
-    """A line at most every so often. ``total``: all that happened."""
+    """Allow a line at most every ``EVERY`` seconds. ``total``: all events."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -16,7 +16,7 @@ class Seldom:
         self.total = 0
 
     def happened(self) -> int:
-        """How many there were since the last line, this one among them; 0: it is too early for another."""
+        """Count an event. Returns how many since the last line, this one included; 0: too early for another line."""
         self.total += 1
         self._unsaid += 1
         now = self._clock()
@@ -27,4 +27,4 @@ class Seldom:
         return count
 
 
-HANDSHAKES = Seldom()  # those that failed in this process, whatever listens, as processor time is counted
+HANDSHAKES = Seldom()  # failed handshakes in this process, of all listeners

@@ -1,7 +1,7 @@
-"""Whose handshake begins next: peers take turns, and of one peer the youngest connection comes first.
+"""Whose handshake begins next: peers take turns, and each peer's newest connection comes first.
 
-More may come than handshakes may begin. The oldest are dropped anyway, so the youngest has the best chance; and a peer
-that opens thousands is in the way of nobody but itself.
+More connections may come than handshakes may begin. The oldest are dropped anyway, so the newest has the best chance;
+and a peer that opens thousands delays only itself.
 """
 
 from typing import Generic, TypeVar
@@ -12,7 +12,7 @@ P = TypeVar("P", bound=ConnectionPlace)
 
 
 class WaitingLine(Generic[P]):
-    """Connections that wait. ``leave`` may be said of one that does not."""
+    """Connections that wait. ``leave`` accepts connections that do not."""
 
     def __init__(self) -> None:
         self._peers: dict[str, dict[P, None]] = {}  # the peer whose turn it is comes first
@@ -33,7 +33,7 @@ class WaitingLine(Generic[P]):
             self._peers.pop(place.peer, None)
 
     def next(self) -> P:
-        """Its wait is over; KeyError when nobody waits."""
+        """Remove and return the next connection; KeyError when none waits."""
         peer = next(iter(self._peers), "")
         group = self._peers.pop(peer)
         place, _ = group.popitem()

@@ -1,6 +1,6 @@
 """The extender's HTTP side: bodies in, answers out, one log line per decision.
 
-Every answer to kube-scheduler is a 200: it does not read the body of anything else, so the reason would be lost
+Every answer to kube-scheduler is a 200: it ignores the body of any other status, so the reason would be lost
 (evidence/kube-scheduler.md#extender-protocol). Until the ledger is rebuilt each verb answers with an error, which makes
 kube-scheduler retry.
 """
@@ -60,7 +60,7 @@ ALL_OF_THE_BEST = Naming()
 
 class Extender:
     """The four verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt; ``node_policy`` is the
-    cluster's, for pods that name none, where no ``policies`` are given."""
+    cluster's default for pods that name none, used when no ``policies`` are given."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Extender:
         return wire.encode(_in_the_form_asked(args, result))
 
     def prioritize(self, body: bytes) -> bytes:
-        """kube-scheduler swallows errors here: an empty list contributes nothing."""
+        """Score the nodes. kube-scheduler swallows errors here; an empty list contributes nothing."""
         if not self.ready():
             return wire.encode([])
         started = perf_counter()
@@ -155,7 +155,7 @@ class Extender:
         self._trace(TraceStep(name, meta.uid, f"{meta.namespace}/{meta.name}", began, ended, error, attributes))
 
     def _missed(self, pod: Pod, names: Sequence[str]) -> None:
-        """A node that we chose, and about which kube-scheduler does not ask, was none for the pod."""
+        """Report a node that global placement chose, but that kube-scheduler does not ask about: it does not fit."""
         uid = PodUID(pod.metadata.uid)
         if self._placing is not None and (node := self._placing.asked(uid)) is not None and node not in names:
             self._placing.missed(uid)
@@ -163,7 +163,7 @@ class Extender:
     def _filtered(self, pod: Pod, request: PodRequest | Refusal | None, names: list[str]) -> FilterResult:
         effort = Effort(dead_ends=self._ledger.dead_ends)
         if not isinstance(request, PodRequest) or len(names) <= BEST:
-            # No policy decides who fits, only who is named.
+            # Policies do not affect which nodes fit, only which are named.
             result = filter_nodes(request, names, self._ledger, effort=effort)
         else:
             asking = self._policies.asking(pod, request)
@@ -171,11 +171,11 @@ class Extender:
             asked = settled(request, asking)
             result = filter_nodes(asked, names, self._ledger, asking.plain, standing=standing, effort=effort)
         if effort.unfinished and isinstance(request, PodRequest):
-            self._undecided(request.uid)  # nobody else would ask again for some minutes
+            self._undecided(request.uid)  # otherwise the pod would not be retried for some minutes
         return result
 
     def _fewer(self, pod: AskedPod, request: PodRequest, result: FilterResult) -> FilterResult:
-        """Only those that can win, or that are wanted: ``naming``."""
+        """Keep only the nodes that can win, or that are wanted: ``naming``."""
         names = result.node_names or []
         if len(names) < 2 or not self._naming.concerns(pod):
             return result
@@ -183,7 +183,7 @@ class Extender:
         if not ranking.best:
             return result  # the choice is left to kube-scheduler
         chosen = self._naming.chosen(pod, names, ranking.scores)
-        if chosen == [ranking.best]:  # nobody will ask for scores
+        if chosen == [ranking.best]:  # kube-scheduler will not ask for scores
             self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
         return msgspec.structs.replace(result, node_names=chosen)
 
@@ -196,7 +196,7 @@ class Extender:
         return by_policy or rank(settled(request, asking), names, self._ledger, hints, asking.plain)
 
     def preempt(self, body: bytes) -> bytes:
-        """There is no field for an error: where we know nothing, evicting somebody helps nowhere."""
+        """Answer a preemption call. It has no field for an error; without knowledge, no eviction is claimed to help."""
         if not self.ready() or self._preemption is None:
             return wire.encode(PreemptionResult())
         started = perf_counter()
@@ -210,7 +210,7 @@ class Extender:
         self._missed(args.pod, ())
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if request is None:
-            return wire.encode(PreemptionResult(args.proposed()))  # asks for nothing of ours
+            return wire.encode(PreemptionResult(args.proposed()))  # asks for none of our resources
         known = isinstance(request, PodRequest)
         victims = self._preemption.victims(args.pod, request, args.proposed()) if known else {}
         log.info(
@@ -226,7 +226,7 @@ class Extender:
         return wire.encode(PreemptionResult(victims))
 
     async def filter_large(self, body: bytearray) -> bytes:
-        """The same for a body with whole nodes."""
+        """``filter`` for a body with whole node objects."""
         if not self.ready():
             return wire.encode(FilterResult(error=_NOT_READY))
         try:
@@ -285,7 +285,7 @@ _NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
 
 
 def _in_the_form_asked(args: ExtenderArgs, result: FilterResult) -> FilterResult:
-    """A kube-scheduler that sent node objects wants the fitting ones back as objects."""
+    """A kube-scheduler that sent node objects expects the fitting ones back as objects."""
     if args.node_names is not None or args.nodes is None or result.node_names is None:
         return result
     fitting = set(result.node_names)
@@ -324,7 +324,7 @@ def _log_prioritize(pod: Pod, names: Sequence[str], ranking: Ranking, started: f
 
 
 def verbs(extender: Extender, *, prefix: str = "/scheduler") -> tuple[Verb, ...]:
-    """What kube-scheduler calls."""
+    """The calls of kube-scheduler."""
     return (
         Verb(f"{prefix}/filter", extender.filter, wire.encode_error, extender.filter_large),
         Verb(f"{prefix}/prioritize", extender.prioritize, lambda _: wire.encode([]), extender.prioritize_large),
@@ -341,8 +341,7 @@ def verbs(extender: Extender, *, prefix: str = "/scheduler") -> tuple[Verb, ...]
 def application(
     extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = (), warning: str = ""
 ) -> Starlette:
-    """The routes of the extender and of the probes, and ``more`` that are served beside them. ``warning``: shown by the
-    readiness page."""
+    """The routes of the extender and of the probes, and ``more`` routes. ``warning``: shown by the readiness page."""
     well = f"ok; insecure: {warning}" if warning else "ok"
 
     async def healthz(_: Request) -> Response:
@@ -367,7 +366,7 @@ def application(
 
 def _endpoint(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        """What came in pieces, or in another way than kube-scheduler's: of usual size only."""
+        """Serve a body that came in pieces, or otherwise than kube-scheduler sends it: of usual size only."""
         body = bytearray()
         async for chunk in request.stream():
             body += chunk

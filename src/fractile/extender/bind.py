@@ -1,15 +1,15 @@
 """Step 4: choose the cards from the live ledger, assume them, and bind with one API call.
 
 The Binding carries the annotations and the pod's UID, and the API server merges both into the pod in the write that
-sets its node (evidence/api-server.md#binding): there is no instant at which a pod is bound without its placement, and a
-refused Binding leaves nothing behind. Calls are idempotent by UID: kube-scheduler may repeat one whose answer was lost.
+sets its node (evidence/api-server.md#binding). So a pod is never bound without its placement, and a refused Binding
+leaves nothing behind. Calls are idempotent by UID: kube-scheduler may repeat one whose answer was lost.
 
-    answer of the API server        what we do
+    answer of the API server        what follows
     accepted                        bound; the watch will show it
-    refused (4xx)                   ask for the pod: bound to this node after all -> success; else give the cards back
-    none, or 5xx                    ask for the pod: bound -> success; otherwise keep the cards, since the write may
-                                    still arrive, and let a repeated call or ``control.doubt`` settle it; until then
-                                    the pod is bound to no other node
+    refused (4xx)                   read the pod: bound to this node after all -> success; else release the cards
+    none, or 5xx                    read the pod: bound -> success; otherwise keep the cards, since the write may
+                                    still arrive, until a repeated call or ``reconcile.assumed_pods`` settles it;
+                                    until then the pod is bound to no other node
 """
 
 import asyncio
@@ -44,8 +44,8 @@ from fractile.wire.kubernetes.objects import Pod
 
 log = logging.getLogger(__name__)
 
-Narrowed = Callable[[PodRequest, str], PodRequest | None]  # for the card that a policy takes on that node
-Reached = Callable[[str], None]  # told each step's name; tests end the process there
+Narrowed = Callable[[PodRequest, str], PodRequest | None]  # restricts to the card that a policy chooses on that node
+Reached = Callable[[str], None]  # called with each step's name; tests end the process there
 CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
 
 
@@ -58,8 +58,9 @@ class _Turn:
 
 
 class Binder:
-    """Binds one pod at a time per UID, any number at once. ``term`` names the lead under which it binds, for the API
-    server to refuse what a leader of before sends late; "" where nobody else can lead."""
+    """Binds pods: one call at a time per UID, any number of UIDs in parallel. ``term`` names the term of leadership
+    under which it binds, so that the API server refuses late writes of a former leader; "" where no other replica can
+    lead."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Binder:
         self._turns: dict[PodUID, _Turn] = {}
 
     async def bind(self, args: BindingArgs) -> Refusal | None:
-        """Bind the pod to the node, or say why not. Raises ApiError or Unreachable when nothing could be learned."""
+        """Bind the pod to the node, or say why not. Raises ApiError or Unreachable when the outcome is unknown."""
         uid = PodUID(args.pod_uid)
         async with self._alone(uid):
             # 1. What does the pod ask for?
@@ -105,7 +106,7 @@ class Binder:
                 return earlier
             if earlier is not None and earlier.state is EntryState.BOUND:
                 return None
-            # 3. Choose the cards and assume them, unless an earlier call has.
+            # 3. Choose the cards and assume them, unless an earlier call did.
             chosen = earlier.placement if earlier else self._assume(request, args.node, uid)
             if isinstance(chosen, Refusal):
                 return chosen
@@ -114,7 +115,7 @@ class Binder:
             return await self._write(args, uid, request, chosen)
 
     def reserve(self, uid: PodUID, request: PodRequest, node: str) -> Placement | Refusal | None:
-        """Choose the cards and assume them for a pod that nobody asked us to bind yet (``control.reservations``)."""
+        """Choose the cards and assume them before kube-scheduler calls bind (``globalplacement.reservations``)."""
         return self._assume(request, node, uid)
 
     @asynccontextmanager
@@ -122,7 +123,7 @@ class Binder:
         turn = self._turns.setdefault(uid, _Turn())
         turn.users += 1
         try:
-            async with turn.lock:  # each holder ends with the timeouts of its API calls
+            async with turn.lock:  # held at most until the API calls time out
                 yield
         finally:
             turn.users -= 1
@@ -133,13 +134,13 @@ class Binder:
         waiting = self._waiting.find(uid)
         if waiting is not None:
             return waiting.request
-        # The watch may be behind kube-scheduler's: an unknown pod is asked for before it is refused.
+        # Our watch may be behind kube-scheduler's: read an unknown pod before refusing it.
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid:
             return _gone(args, pod)
-        if not names_ours(pod):  # kube-scheduler leaves only those to us that do: nobody else's pods are bound here
+        if not names_ours(pod):  # kube-scheduler sends us only pods that do; no other pods are bound here
             return Refusal(Code.NOT_OURS, "the pod asks for nothing that Fractile gives out; kube-scheduler binds it")
-        self._feed.looked(pod)  # from now on ``control.doubt`` can ask for it by name
+        self._feed.looked(pod)  # from now on ``reconcile.assumed_pods`` can read it by name
         return parse_pod(pod, self._unit, self._dialects)
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:
@@ -149,7 +150,7 @@ class Binder:
             return entry
         if entry.state is EntryState.BOUND:
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {entry.placement.node}")
-        # kube-scheduler changed its mind after a Binding of unknown outcome: did that one succeed?
+        # kube-scheduler chose another node after a Binding of unknown outcome: did that Binding succeed?
         pod = await self._get(args)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
             self._feed.looked(pod)
@@ -177,14 +178,14 @@ class Binder:
         return self._ledger.assume(uid, chosen, owner_of(request)) or chosen
 
     def _claims(self, node: str, uid: PodUID) -> list[Claim]:
-        """What pods will take that were nominated to the node before this one."""
+        """The claims of pods that were nominated to the node and precede this one."""
         if self._nominations is None or node not in self._nominations.nodes():
             return []
         pod = self._waiting.find(uid)
         return [] if pod is None else self._nominations.claims(node, rank(pod.priority, pod.created, uid))
 
     def _plan(self, request: PodRequest, state: NodeState, left: Allowance | None) -> Placement | Refusal:
-        """The card that the pod's policy takes, or any when that cannot be had."""
+        """The card that the pod's policy chooses, or any other when that one is not available."""
         place = self._ledger.usage.place(state.node)
         only = self._narrowed(request, state.node)
         effort = Effort(search=CALL, dead_ends=self._ledger.dead_ends)
@@ -227,9 +228,10 @@ class Binder:
     async def _failed(
         self, args: BindingArgs, uid: PodUID, error: ApiError | Unreachable, *, before: bool
     ) -> Refusal | None:
-        """``before``: an earlier write for this pod had no answer, and may arrive although this one was refused."""
+        """``before``: an earlier write for this pod had no answer, and may still arrive although this one was
+        refused."""
         if isinstance(error, Unreachable) or error.code >= 500:
-            self._ledger.renew(uid)  # the API server may have got it just now
+            self._ledger.renew(uid)  # the API server may have received the write only just now
         if await self._is_bound(args, uid):
             return None
         if isinstance(error, Unreachable) or error.code >= 500:
@@ -243,7 +245,7 @@ class Binder:
         return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
 
     async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:
-        """Whether the API server has this pod on this node; the ledger learns what it says either way."""
+        """Whether the API server has this pod on this node; the ledger is updated either way."""
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid or not pod.spec.node_name:
             return False
@@ -260,8 +262,8 @@ class Binder:
 
 
 def _gone(args: BindingArgs, found: Pod | None) -> Refusal:
-    """``found``: what has the pod's name now. The caller may have made up name or UID, so no more is said than is
-    known."""
+    """``found``: the pod that has the name now. The caller may have made up name or UID, so the message claims no more
+    than is known."""
     named = f"there is no pod {quoted(args.pod_namespace)}/{quoted(args.pod_name)}"
     if found is None:
         return Refusal(Code.GONE, f"{named}: it was deleted, or there was none")

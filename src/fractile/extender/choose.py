@@ -1,9 +1,9 @@
-"""The node of a pod among all nodes, as filter and score would have it if kube-scheduler asked about each.
+"""The node of a pod among all nodes, as filter and score would choose it if kube-scheduler asked about each.
 
     cards (ledger) ∧ labels, taints (node_rules) ∧ CPU, memory, pods (engine) ──> fitting ──> the policy's best ──> node
 
-Equal nodes: the first by column, as in the simulator, whose policies these are. What is not looked at here (other
-resources, plugins of kube-scheduler's) kube-scheduler judges when it checks the node.
+Ties go to the first column, as in the simulator, which uses the same policies. Other resources and kube-scheduler's
+plugins are not considered here; kube-scheduler judges them when it checks the node.
 """
 
 from collections.abc import Iterator
@@ -32,12 +32,12 @@ from fractile.reconcile.nominations import Claim, Nominations, rank
 from fractile.wire.kubernetes.pod_totals import of_pod
 from fractile.wire.kubernetes.queued import QueuedPod, for_the_scheduler
 
-_LOOKED_AT = 400  # nodes, where each must be looked at card by card
+_LOOKED_AT = 400  # the most nodes to check, where each must be checked card by card
 _FULL = Refusal(Code.NO_ROOM, "no node has room")
 
 
 class Chooser:
-    """Changes nothing in the ledger; the policy is remembered, by which the card is to be chosen."""
+    """Changes nothing in the ledger; remembers the policy by which the card is to be chosen."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Chooser:
         self._nominations = nominations
 
     def choose(self, pod: QueuedPod, request: PodRequest) -> Found:
-        """The node, why there is none, or why the choice is kube-scheduler's."""
+        """The node, why no node fits, or why the choice is kube-scheduler's."""
         # 1. Is it ours to choose?
         known = resolve(request, self._classes)
         if isinstance(known, Refusal):
@@ -84,7 +84,7 @@ class Chooser:
         return next((n for n in nodes if exact or self._takes(pod, known, n, quota, effort, claiming)), _FULL)
 
     def _open(self, pod: QueuedPod) -> Bools:
-        """Where what is no device leaves room."""
+        """Nodes with room for everything other than devices."""
         totals = of_pod(pod)
         return self._rules.admitted(where_of(pod.spec)) & self._engine.room(totals.cpu, totals.memory)
 
@@ -100,7 +100,7 @@ class Chooser:
         return scan.largest_first(value, (value > NEVER).nonzero()[0], most)
 
     def _keeping(self) -> bool:
-        """Whether there is room that is kept for pods for which others are being evicted."""
+        """Whether room is kept for any pod for which others are being evicted."""
         return self._nominations is not None and bool(self._nominations.nodes())
 
     def _names(self, columns: Ints) -> Iterator[NodeName]:
@@ -117,7 +117,7 @@ class Chooser:
         effort: Effort,
         claiming: Effort,
     ) -> bool:
-        """``claiming``: what may be spent on the claims of pods that come before this one."""
+        """``claiming``: the budget for computing the claims of pods that precede this one."""
         if effort.over:
             return False
         state = self._ledger.imagine(node, taken=self._claims(pod, request, node, claiming))

@@ -1,12 +1,12 @@
-"""The policies of ``policy.score`` on the living cluster: what each makes of every node, for one pod.
+"""Run the policies of ``policy.nodes.policies`` on the live cluster: the score of every node for one pod.
 
     ledger, CPU and memory ──> Live.view ──┐
-    pods seen ──> mix ──> situation ───────┼──> a board for each policy in use ──> Standing, by column of the ledger
+    pods seen ──> mix ──> situation ───────┼──> a ScoreCache per policy in use ──> NodeScores, by column of the ledger
     the pod ──> wish ──> ask by card size ─┘
 
-A board keeps its scores, so a decision scores only nodes that changed since such a pod was last served: as the
-simulator does, by the same code. Where cards of several sizes are in the cluster, a pod that asks for MiB is another
-request on each size; nodes are then taken from the scores of their own size.
+A ``ScoreCache`` keeps its scores, so a decision scores only nodes that changed since such a pod was last served; the
+simulator does the same with the same code. Where the cluster has cards of several sizes, a pod that asks for MiB is a
+different request on each size; each node's score is then the one for its own size.
 """
 
 import importlib
@@ -44,16 +44,16 @@ from fractile.policy.nodes.view import (
 )
 
 T = TypeVar("T")
-_BOARDS = 4  # policies in use at a time; pods may name what they like, so it is bounded
-_CLASSES = 128  # kinds of pods that a board keeps scores of: 16 bytes a node each
-_WARM = 16  # kinds of pods, of each policy, whose scores are ready when other pods are expected
-_KINDS = 4  # of pods that are kept up to date beforehand
+_BOARDS = 4  # policies in use at a time; bounded because pods may name any policy
+_CLASSES = 128  # kinds of pods whose scores a ``ScoreCache`` keeps: 16 bytes a node each
+_WARM = 16  # kinds of pods per policy whose scores are precomputed when the expected pods change
+_KINDS = 4  # kinds of pods whose scores are kept up to date in advance
 _Key = tuple[str, PodDemand]
 NOTHING_EXPECTED = Mix((), ())
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """A pod that was scored a moment ago and will probably be bound there: ``device`` -1 for whole GPUs."""
+    """A pod that was just scored and will probably be bound to that node: ``device`` -1 for whole GPUs."""
 
     node: str
     ask: TaskDemand
@@ -62,8 +62,8 @@ class Coming(msgspec.Struct, frozen=True):
 
 class NodeScores(msgspec.Struct, frozen=True):
     """By column of the ledger: the larger the better, NEVER where the policy sees no room; and the slot of the card for
-    a part of one. ``size``: of the node's cards, for ``asked``. ``order``: the columns, the best first, then by column,
-    where that was worked out beforehand."""
+    a part of one. ``size``: of the node's cards, for ``asked``. ``order``: the columns, the best first, ties by column,
+    if it was computed in advance."""
 
     value: Ints
     device: Ints
@@ -72,13 +72,13 @@ class NodeScores(msgspec.Struct, frozen=True):
     order: Ints | None = None
 
     def coming(self, node: str, column: int) -> Coming | None:
-        """What is to be expected on the node if the pod goes there."""
+        """The pod as it is to be expected on the node if it goes there."""
         ask = asked(self.wish, int(self.size[column]))
         return None if ask is None else Coming(node, ask, int(self.device[column]))
 
 
 class Prepared:
-    """Scores under another situation, worked out on a copy of the nodes so that another thread may do it."""
+    """Scores for another scoring context, computed on a copy of the nodes so that another thread may do it."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class Prepared:
         self._asked = asked
 
     def warm(self) -> None:
-        """Score all nodes for the kinds of pods that came last."""
+        """Score all nodes for the most recent kinds of pods."""
         for text, board in self.boards.items():
             for ask in self._asked[text]:
                 board.scores(ask, 0)
 
 
 class Engine:
-    """One for a ledger. ``compiled``: with numba, which must be there."""
+    """One per ledger. ``compiled``: use numba, which must be installed."""
 
     def __init__(
         self, ledger: Ledger, totals: NodeTotals, mix: Mix = NOTHING_EXPECTED, *, compiled: bool = False
@@ -115,25 +115,25 @@ class Engine:
         self._compiled = compiled
         self._situation: ScoringContext | None = None
         self._boards: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
-        self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # what holds until something changes
-        self._since: set[int] = set()  # rows that changed since something was prepared
-        self._served: OrderedDict[_Key, None] = OrderedDict()  # the last kinds of pods
+        self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # valid until something changes
+        self._since: set[int] = set()  # rows that changed since the last ``prepare``
+        self._served: OrderedDict[_Key, None] = OrderedDict()  # the most recent kinds of pods
 
     @property
     def mix(self) -> Mix:
-        """The pods that are expected."""
+        """The expected pods."""
         return self._mix
 
     @property
     def usual_size(self) -> int:
-        """MiB of the cards of which there are most; 0 without any."""
+        """MiB of the most common card size; 0 without cards."""
         self._follow()
         live = self._live
         return max(live.sizes, key=lambda size: (int(live.view.gpus[live.size == size].sum()), size), default=0)
 
     def prepare(self, mix: Mix, prices: Prices) -> "Prepared":
-        """What would be if other pods were expected, at these prices: to be filled in elsewhere (``Prepared.warm``),
-        which takes a tenth of a second for each kind of pods on 5,000 nodes."""
+        """Scores for other expected pods, at these prices, to be computed elsewhere (``Prepared.warm``): a tenth of a
+        second for each kind of pods on 5,000 nodes."""
         self._follow()
         self._mix, self._prices = mix, prices
         asked = {text: board.asked()[-_WARM:] for text, board in self._boards.items()}
@@ -142,7 +142,7 @@ class Engine:
         return Prepared(self._live.view, _copied(self._live.view), self._situation_now(), policies, asked)
 
     def expect(self, prepared: "Prepared") -> None:
-        """Those pods are expected from now on."""
+        """Use the prepared scores from now on."""
         self._follow()
         if prepared.origin is not self._live.view:
             self._begin()
@@ -156,13 +156,13 @@ class Engine:
                 board.changed(row)
 
     def outdated(self) -> bool:
-        """Whether GPUs came or went, so that scarcity and the largest node are others than those that scores use."""
+        """Whether GPUs came or went, so that the scarcity and the largest node that the scores use are out of date."""
         self._follow()
         return self._situation is not None and not _same(self._situation, self._situation_now())
 
     def standing(self, policy: str, wish: PodDemand, *, draw: int, coming: Sequence[Coming] = ()) -> NodeScores | None:
-        """What the policy makes of all nodes; None where it has no opinion: it is none, there are no cards, the pod
-        asks for none, or for parts of several. ``draw``: for policies that draw lots."""
+        """The policy's scores of all nodes; None where it has no opinion: it is unknown, there are no cards, or the pod
+        asks for no card or for parts of several. ``draw``: for policies that draw lots."""
         found = known(policy, compiled=self._compiled)
         self._follow()
         if found is None or not self._live.sizes or not wish.asks:
@@ -184,13 +184,13 @@ class Engine:
         return standing
 
     def room(self, cpu: int, memory: int) -> Flags:
-        """By column: where CPU (thousandths), memory (MiB) and the number of pods leave room for one more."""
+        """By column: whether CPU (thousandths), memory (MiB) and the number of pods leave room for one more."""
         self._follow()
         view = self._live.view
         return (view.cpu_left >= cpu) & (view.memory_left >= memory) & (view.slots_left > 0)
 
     def catch_up(self) -> None:
-        """Work out what has changed for the kinds of pods that came last, while nobody waits for it."""
+        """Update the scores for the most recent kinds of pods while no call waits for them."""
         for policy, wish in list(self._served):
             standing = self.standing(policy, wish, draw=0)
             if standing is not None and standing.order is None:
@@ -213,7 +213,7 @@ class Engine:
     def _with(
         self, coming: Sequence[Coming], policy: Policy, by_size: dict[int, TaskDemand], draw: int, scores: Scores
     ) -> Scores:
-        """The scores as they will be when those who are on their way have arrived."""
+        """The scores as they will be once the pods on their way have arrived."""
         columns = {c.node: column for c in coming if (column := self._arrays.find(c.node)) >= 0}
         rows = np.array(sorted(set(columns.values())), np.int64)
         view = self._live.view.take(rows)
@@ -244,7 +244,7 @@ class Engine:
                 board.changed(row)
 
     def _begin(self) -> None:
-        """All that was worked out belongs to another view, or to other pods."""
+        """Discard results that belong to another view or to other expected pods."""
         self._situation = self._situation_now()
         self._boards.clear()
         self._kept.clear()
@@ -267,7 +267,7 @@ class Engine:
 
 
 def known(text: str, *, compiled: bool = False) -> Policy | None:
-    """The policy of that name, or sum of several; None when there is no such thing."""
+    """The policy of that name, or sum of several; None if unknown."""
     return _known(text, compiled=compiled) if len(text) <= _LONGEST else None
 
 
@@ -299,7 +299,7 @@ def _copied(view: View) -> View:
 
 
 def _take(view: View, row: int, coming: Coming) -> None:
-    """Charges one node of a copy; what is gone already is not taken twice."""
+    """Charge one node of a copy; a card's room does not fall below zero."""
     ask, left = coming.ask, view.gpu_left[row]
     view.cpu_left[row] -= ask.cpu
     view.memory_left[row] -= ask.memory

@@ -1,8 +1,8 @@
 """Where pods that were just scored will probably go: a hint for ranking, never for fitting.
 
-kube-scheduler scores the next pod while the Binding of the last one is still on its way to us, so a burst of equal
-pods would see the same empty nodes and scatter. A scored pod's best node therefore counts as fuller for a moment.
-A wrong hint costs nothing but one less tight choice, and it is forgotten after seconds.
+kube-scheduler scores the next pod while the Binding of the last one is still on its way, so a burst of equal pods would
+see the same empty nodes and scatter. A scored pod's best node therefore counts as fuller for a moment. A wrong hint
+costs only one less tight choice, and expires after seconds.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ _LIMIT = 1000
 
 
 class Expected:
-    """By pod UID: the node, the MiB it will take there, and until when that is believed; the oldest first. Beside it
-    what a policy expects it to take."""
+    """By pod UID: the node, the MiB that the pod will take there, and when the hint expires; the oldest first.
+    Separately, what a policy expects the pod to take."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -32,21 +32,21 @@ class Expected:
             self._coming[uid] = coming
 
     def __len__(self) -> int:
-        """Hints, also those that nobody believes any more."""
+        """Number of hints, expired ones included."""
         return len(self._hints)
 
     def discard(self, uid: PodUID) -> None:
-        """The pod's Binding is decided: the ledger knows, or the pod starts over."""
+        """Drop the pod's hint, because its Binding is decided: the ledger knows it, or the pod starts over."""
         self._hints.pop(uid, None)
         self._coming.pop(uid, None)
 
     def others(self, uid: PodUID) -> Iterator[tuple[str, int]]:
-        """Node and MiB of every other pod's hint that is still believed."""
+        """Node and MiB of every other pod's hint that has not expired."""
         self._forget()
         return ((node, memory) for key, (node, memory, _) in self._hints.items() if key != uid)
 
     def coming(self, uid: PodUID) -> list[Coming]:
-        """What every other pod is expected to take, where a policy has said it."""
+        """What every other pod is expected to take, if a policy has said so."""
         self._forget()
         return [one for key, one in self._coming.items() if key != uid]
 

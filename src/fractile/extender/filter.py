@@ -2,7 +2,7 @@
 
 When more nodes fit than kube-scheduler can use, only the best are named and no reasons given: at 5,000 nodes most of an
 extender's cost is kube-scheduler decoding and scoring what it does not need (evidence/kube-scheduler.md#long-answers).
-Nodes refused for the same cause share one sentence when they are many, which names the best of them.
+Many nodes refused for the same cause share one sentence, which names the best of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,17 +29,17 @@ from fractile.policy.quota import Allowance, fits_within, plan_within
 from fractile.wire.kubernetes.extender import FilterResult
 
 BEST = 100  # nodes named when more fit
-ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
+ONE_BY_ONE = 50  # the most refused nodes that each get a sentence of their own
 _SPARE = 20
-_LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
+_LOOKED_AT = 10  # nodes among which the one whose refusal stands for all is chosen
 
-_FirstOf = Callable[[Bools, int], Ints]  # so many of the columns that fit, the best first
+_FirstOf = Callable[[Bools, int], Ints]  # so many of the fitting columns, the best first
 
 
 class _Sought(msgspec.Struct, frozen=True):
     """What a pod needs, of which arrays: those of GPUs, or those of other devices when it needs only these. ``beside``:
-    what it needs of the others when it needs both. ``left``: what the quota leaves to it, and ``nodes`` those of its
-    pools, None for all."""
+    its need of the other devices when it needs both. ``left``: what the quota leaves to it; ``nodes``: those in pools
+    that it may use, None for all."""
 
     arrays: CardArrays
     need: Need
@@ -54,12 +54,12 @@ class _Sought(msgspec.Struct, frozen=True):
         return self.need.exact and (self.beside is None or self.beside[1].exact)
 
     def now(self) -> Bools:
-        """Columns of nodes that meet it with what is free."""
+        """Columns of nodes that meet the need with what is free now."""
         meets = self._both(scan.now)
         return meets if self.nodes is None else meets & self.nodes
 
     def ever(self) -> Bools:
-        """Columns of nodes that would meet it if they were empty."""
+        """Columns of nodes that would meet the need if they were empty."""
         return self._both(scan.ever)
 
     def _both(self, judge: Callable[[CardArrays, Need], Bools]) -> Bools:
@@ -68,13 +68,13 @@ class _Sought(msgspec.Struct, frozen=True):
 
 
 def within(request: PodRequest, left: Allowance, ledger: Ledger) -> _Sought:
-    """Where to look for nodes within the quota."""
+    """What to look for within the quota, and in which arrays."""
     what = sought(ledger.bounds.narrowed(request, left), ledger)
     return msgspec.structs.replace(what, left=left, nodes=ledger.bounds.nodes(left))
 
 
 def sought(request: PodRequest, ledger: Ledger) -> _Sought:
-    """Where to look for nodes, and for what."""
+    """What to look for, and in which arrays."""
     if not others.mixed(request):
         return _Sought(ledger.arrays, _need(request, ledger))
     beside = scan.need_of(others.of_others(request))
@@ -98,8 +98,9 @@ def filter_nodes(
     standing: NodeScores | None = None,
     effort: Effort | None = None,
 ) -> FilterResult:
-    """The nodes that fit, and why the others do not. ``standing``: what the pod's policy makes of them, which decides
-    who is among the best. ``effort``: for all nodes together; what is not looked at any more is refused for now."""
+    """The nodes that fit, and why the others do not. ``standing``: the scores of the pod's policy, which decide which
+    nodes are among the best. ``effort``: the budget for all nodes together; nodes left unchecked are refused for
+    now."""
     effort = effort or Effort(dead_ends=ledger.dead_ends)
     if request is None:
         return FilterResult(node_names=names)
@@ -123,7 +124,7 @@ def filter_nodes(
 def _order(
     request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: NodeScores | None
 ) -> _FirstOf:
-    """How the best of many columns are found."""
+    """A function that finds the best of many columns."""
     if standing is None or arrays is not ledger.arrays:
         emptiest = spreads(request, policy)
         return lambda fitting, most: scan.best_first(arrays, fitting.nonzero()[0], most, emptiest=emptiest)
@@ -136,13 +137,13 @@ def _order(
 def _best(
     request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, first_of: _FirstOf, effort: Effort
 ) -> list[str]:
-    """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
+    """The best BEST nodes among those named; fewer when fewer fit, or when each must be checked."""
     arrays = what.arrays
     fitting = what.now()
     if np.count_nonzero(fitting) < BEST:
         return []
     if 2 * len(names) > len(arrays):
-        # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
+        # Most nodes are named: rank all, then keep the named ones. Three times as fast as finding each name.
         best = _named(request, what, fitting, names, ledger, first_of, effort)
         if len(best) == BEST or (best and effort.over):
             return best
@@ -161,10 +162,10 @@ def _named(
     first_of: _FirstOf,
     effort: Effort,
 ) -> list[str]:
-    """The best of the columns that fit whose nodes are named, at most BEST of them; each is looked at where its sums
-    are not enough."""
+    """The best fitting columns whose nodes are named, at most BEST; each is checked individually where sums are not
+    enough."""
     arrays = what.arrays
-    # A few more than are needed: not every one of the best need be named, or stand the closer look.
+    # A few more than needed: some of the best may not be named, or may fail the exact check.
     exact = what.exact
     most = BEST + _SPARE if exact and len(names) >= len(arrays) else 4 * BEST
     candidates = list(map(arrays.names.__getitem__, first_of(fitting, most).tolist()))
@@ -206,7 +207,7 @@ def _look_at_each(
     ledger: Ledger,
     effort: Effort,
 ) -> None:
-    """Nodes whose sums suffice, as far as the effort goes, beginning where the last call for the pod stopped."""
+    """Check nodes whose sums suffice, as far as the effort goes, starting where the last call for the pod stopped."""
     assert result.node_names is not None
     stopped = ledger.dead_ends.stopped(request.uid)
     first = names.index(stopped) if stopped in names else 0
@@ -228,7 +229,7 @@ def _look_at_each(
 
 
 def _bounded(request: PodRequest, what: _Sought, refused: Bools, columns: Ints, ledger: Ledger) -> Bools:
-    """Which of the refused nodes the quota alone stands against: they are in another pool, or would meet the need."""
+    """The refused nodes that only the quota rules out: they are in another pool, or would meet the need."""
     if what.left is None:
         return np.zeros(len(refused), np.bool_)
     meets = sought(request, ledger).now()
@@ -244,8 +245,8 @@ def _refuse_bounded(
     ledger: Ledger,
     effort: Effort,
 ) -> None:
-    """Refuse nodes because of the quota. One speaks for all with its labels and models: there are few of those, and
-    what the quota has against them is the same."""
+    """Refuse nodes because of the quota. One node stands for all with the same labels and models: there are few
+    combinations, and the quota's reason is the same for each."""
     known: dict[object, Refusal] = {}
     for name, alike in zip(names, ledger.bounds.alike(columns), strict=True):
         reason = known.get(alike) or _plainly(what, name, ledger) or _reason(request, what.left, name, ledger, effort)
@@ -255,8 +256,8 @@ def _refuse_bounded(
 
 
 def _plainly(what: _Sought, name: str, ledger: Ledger) -> Refusal | None:
-    """What can be said without a plan: the node is in another pool, or all of its cards are closed to the pod. A plan
-    takes longer than all else."""
+    """The refusal that needs no plan: the node is in another pool, or all of its cards are closed to the pod. Making a
+    plan takes longer than everything else."""
     left, place = what.left, ledger.usage.place(name)
     if left is None:
         return None
@@ -279,7 +280,7 @@ def _fits(request: PodRequest, what: _Sought, name: str, ledger: Ledger, effort:
 
 
 def _reason(request: PodRequest, left: Allowance | None, name: str, ledger: Ledger, effort: Effort) -> Refusal:
-    """Why a node does not fit that the sums, or one card, had nothing against."""
+    """Why a node does not fit although its sums, or one of its cards, would."""
     state = _state(ledger, name)
     found = plan_within(request, state, ledger.usage.place(name), left, effort) if left else None
     return found if isinstance(found, Refusal) else reasons.explain(request, state, effort)
@@ -294,7 +295,7 @@ def _refuse_all(
     arrays: CardArrays,
     effort: Effort,
 ) -> None:
-    """Refuse the nodes, each with its own numbers, or with those of the best one when they are many."""
+    """Refuse the nodes, each with its own numbers or, when they are many, with those of the best one."""
     if len(names) <= ONE_BY_ONE:
         for name in names:
             _refuse(result, [name], reasons.explain(request, _state(ledger, name), effort))
@@ -309,8 +310,8 @@ def _best_refused(
 ) -> tuple[str, Refusal]:
     """The node whose best card has the most free memory, and its refusal.
 
-    For pods that sums cannot judge, one node's verdict does not hold for all: then a node is preferred that waiting or
-    preemption can help, since a refusal for good would bar them all from that.
+    For pods that sums cannot judge, one node's verdict does not hold for all. A node that waiting or preemption can
+    help is then preferred, since a permanent refusal would rule that out for all of them.
     """
     roomiest: list[int] = columns[np.argsort(-arrays.most_free[columns], kind="stable")[:_LOOKED_AT]].tolist()
     names = [name for column in roomiest if (name := arrays.names[column]) is not None]

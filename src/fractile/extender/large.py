@@ -1,10 +1,10 @@
-"""A request larger than usual, made small piece by piece: whole nodes and pods give way to their names and UIDs.
+"""Reduce a request larger than usual piece by piece: whole nodes and pods are replaced by their names and UIDs.
 
-A kube-scheduler with ``nodeCacheCapable: false`` sends 5,000 whole nodes, 46 MB. To decode them in one go would stall
-the event loop, and what is made to hurt stalls it for seconds and becomes gigabytes of objects: so values are looked
-at one by one, none of them larger than 2 MiB, and the loop has its turn every few milliseconds.
+A kube-scheduler with ``nodeCacheCapable: false`` sends 5,000 whole nodes, 46 MB. Decoding them in one go would stall
+the event loop, and a hostile body would stall it for seconds and become gigabytes of objects. So values of at most
+2 MiB are decoded one by one, and other tasks run every few milliseconds.
 
-Text is decoded as Latin-1, in which every byte is a character: places in the text are places in the body.
+Text is decoded as Latin-1, in which every byte is a character: positions in the text are positions in the body.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ MOST_PODS = 200_000  # that a request may name as victims
 _PODS = 5_000  # of one node
 _WINDOW = 2**18  # characters that are decoded at a time
 _VALUE = 2**21  # bytes of one value: no object of Kubernetes is larger than 1.5 MiB
-_TURN = 0.01  # seconds of work before others have their turn
+_TURN = 0.01  # seconds of work before other tasks run
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 _scan = json.JSONDecoder().raw_decode
 
 
 class Small(msgspec.Struct, frozen=True):
-    """``body``: the same request by names. ``nodes``: where each whole node is in the large body."""
+    """``body``: the same request by names. ``nodes``: begin and end of each whole node in the large body."""
 
     body: bytes
     nodes: Mapping[str, tuple[int, int]]
 
 
 async def made_small(body: bytearray, clock: Callable[[], float] = time.monotonic) -> Small:
-    """WireError when it is no request of kube-scheduler's."""
+    """Reduce a request. Raises WireError when it is not a request of kube-scheduler."""
     reader = _Reader(body, clock)
     pod, names = b"null", list[str]()
     nodes: dict[str, tuple[int, int]] = {}
@@ -66,7 +66,7 @@ async def made_small(body: bytearray, clock: Callable[[], float] = time.monotoni
 
 
 def with_nodes(answer: bytes, small: Small, body: bytearray) -> bytes:
-    """The answer of filter with whole nodes, where the request had them."""
+    """The answer of filter with whole nodes, if the request had them."""
     if not small.nodes:
         return answer
     result = msgspec.json.decode(answer, type=FilterResult)
@@ -109,7 +109,7 @@ def _uid(pod: object) -> str:
 
 
 def _field(value: object, name: str) -> Any:
-    """Go takes any case."""
+    """A field of an object in any case, as Go reads it."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -125,26 +125,26 @@ def _text(value: object) -> str:
 
 
 class _Reader:
-    """A place in the body that moves from value to value."""
+    """A position in the body that moves from value to value."""
 
     def __init__(self, body: bytearray, clock: Callable[[], float]) -> None:
         self._body = body
         self._clock = clock
         self._turn = clock() + _TURN
         self._text = ""
-        self._begin = 0  # of the text in the body
-        self._at = 0  # in the text
+        self._begin = 0  # position of the text in the body
+        self._at = 0  # position in the text
         self._look(0, _WINDOW)
 
     async def keys(self) -> AsyncGenerator[str]:
-        """The keys of an object, or none of null; after each its value is to be read."""
+        """The keys of an object, or none for null; the caller must read the value after each key."""
         async for _ in self._between("{", "}"):
             _, _, name = await self.value()
             self._take(":")
             yield _text(name)
 
     async def items(self) -> AsyncGenerator[tuple[int, int, Any]]:
-        """The values of a list, or none of null, with where they are."""
+        """The values of a list, or none for null, with their positions."""
         async for _ in self._between("[", "]"):
             yield await self.value()
 
@@ -165,7 +165,7 @@ class _Reader:
         raise WireError(f"the request names more than {MOST_NODES} nodes")
 
     async def value(self) -> tuple[int, int, Any]:
-        """The next value whole, and where it begins and ends in the body."""
+        """The whole next value, and where it begins and ends in the body."""
         if self._clock() > self._turn:
             await asyncio.sleep(0)
             self._turn = self._clock() + _TURN
@@ -186,10 +186,10 @@ class _Reader:
         except (ValueError, RecursionError):
             return None
         whole = end < len(self._text) or self._begin + end >= len(self._body)
-        return (value, end) if whole else None  # a number may go on
+        return (value, end) if whole else None  # a number may continue after the window
 
     def _next(self) -> str:
-        """The character that comes after blanks."""
+        """The next character that is not blank."""
         for _ in range(2):
             found = _BLANKS.match(self._text, self._at)
             self._at = found.end() if found else self._at

@@ -1,8 +1,8 @@
-"""Keeps the engine's picture of pods to come up with the pods that came.
+"""Keeps the engine's expected pods up to date with the pods that came.
 
-Level-triggered: every few seconds it is asked whether enough pods are others than those the mix was made of, or GPUs
-came or went. The new mix and its prices, and the scores of the kinds of pods that came last, are worked out in a
-thread while the old ones serve.
+Level-triggered: every few seconds it checks whether enough pods differ from those the mix was made of, or GPUs came or
+went. The new mix and its prices, and the scores of the most recent kinds of pods, are computed in a thread while the
+old ones serve.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.prices import prices_of
 from fractile.watch.pod_mix import SeenPods, mix_of_wishes
 
-_LOOK = 5.0  # seconds between two looks
+_LOOK = 5.0  # seconds between two checks
 
 log = logging.getLogger(__name__)
 
 
 class Learning:
-    """``pinned``: the mix is that, whatever comes."""
+    """``pinned``: a mix that is used whatever pods come."""
 
     def __init__(
         self, seen: SeenPods, engine: Engine, *, pinned: Mix | None = None, sleep: Sleep = asyncio.sleep
@@ -31,13 +31,13 @@ class Learning:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Look forever."""
+        """Check forever."""
         while True:
             await self.look()
             await self._sleep(_LOOK)
 
     async def look(self) -> bool:
-        """Learn if there is something to learn; whether there was."""
+        """Renew the mix and its scores if they are out of date; returns whether they were."""
         card = self._engine.usual_size
         if not card:
             return False

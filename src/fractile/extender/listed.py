@@ -1,7 +1,7 @@
-"""The nodes of a request as columns of the ledger, found without making their names.
+"""The nodes of a request as columns of the ledger, found without building their names.
 
-Only lists of many names are worth it, and only while nodes neither come nor go: what finds them is made when the second
-such request meets the same nodes, in some milliseconds.
+This pays only for lists of many names, and only while nodes neither come nor go: the search table is built when a
+second such request arrives for the same nodes, which takes some milliseconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from fractile.wire.known_names import FoundNames, KnownNames
 from fractile.wire.kubernetes import extender as wire
 from fractile.wire.kubernetes.extender import HostPriority, ListedArgs
 
-_MANY = 16_384  # bytes of names: some 500
+_MANY = 16_384  # bytes of names: about 500
 
 
 class Listed(Sequence[str]):
-    """Names of nodes, all of them known. Valid until the ledger changes."""
+    """Names of nodes, all known to the ledger. Valid until the ledger changes."""
 
     def __init__(self, arrays: CardArrays, known: KnownNames, found: FoundNames) -> None:
         self.arrays = arrays
@@ -59,10 +59,10 @@ class Lists:
     def __init__(self, arrays: CardArrays) -> None:
         self._arrays = arrays
         self._known: KnownNames | None = None
-        self._moves = self._met = -1  # of the arrays: when what is known was right, when somebody last asked
+        self._moves = self._met = -1  # the arrays' ``moves`` for which ``_known`` is right, and of the last request
 
     def names_of(self, args: ListedArgs) -> Sequence[str]:
-        """The nodes asked about, whichever form the request has. WireError when they are no names."""
+        """The nodes that the request names, in either form. Raises WireError when they are not names."""
         text = args.node_names
         known = self._current() if len(text) >= _MANY else None
         if known is not None:
@@ -84,7 +84,7 @@ class Lists:
 
 
 def columns_of(names: Sequence[str], arrays: CardArrays) -> Ints:
-    """Of each name, -1 for nodes without such devices."""
+    """The column of each name, -1 for nodes without such devices."""
     if isinstance(names, Listed) and names.arrays is arrays:
         return names.columns
     return arrays.find_all(names, len(names))
@@ -98,5 +98,5 @@ def scored(names: Sequence[str], scores: Ints) -> bytes:
 
 
 def nothing(names: Sequence[str]) -> Ints:
-    """No score for any."""
+    """A score of 0 for every name."""
     return np.zeros(len(names), np.int64)

@@ -1,15 +1,15 @@
 """How many of the best nodes the filter names, once more fit than kube-scheduler can use.
 
-Who is named alone is chosen: kube-scheduler then asks nobody for scores, neither us nor its own plugins, which spares
-one exchange of three and its scoring of a hundred nodes. There are two grounds for it.
+A node that is named alone is chosen: kube-scheduler then requests no scores, neither ours nor those of its own plugins.
+That saves one exchange of three, and its scoring of a hundred nodes. There are two grounds for naming one node.
 
 A *lead*: the best node is better than every other by so many of our ten steps that all other scores together cannot
 make up for it, so the decision is the same. kube-scheduler counts a step as ten times the extender's weight, and the
 score of a plugin as up to 100 times the plugin's weight (kubernetes: pkg/scheduler/schedule_one.go). The weights are
-those of a profile of its configuration, which we do not see, so leads are given by profile (``clear_lead`` there).
+those of a profile in its configuration, which we cannot read, so leads are given by profile (``clear_lead`` there).
 
-``most``: the administrator wants no more names. Then kube-scheduler's own preferences decide nothing, but for pods that
-have preferences themselves.
+``most``: the administrator limits the number of names. Then kube-scheduler's own preferences decide nothing, except for
+pods that have preferences themselves.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from fractile.wire.kubernetes.scheduler_config import DEFAULT_PROFILE
 
 
 class Naming(msgspec.Struct, frozen=True):
-    """``most``: names in an answer. ``leads``: by profile of kube-scheduler; a pod of another one has none."""
+    """``most``: names in an answer. ``leads``: by profile of kube-scheduler; pods of other profiles have no lead."""
 
     most: int = BEST
     leads: Mapping[str, int] = {}
@@ -34,7 +34,7 @@ class Naming(msgspec.Struct, frozen=True):
         return self._lead(pod) > 0 or self._most(pod) < BEST
 
     def chosen(self, pod: AskedPod, names: list[str], scores: Ints) -> list[str]:
-        """Those that are named; the best first where they are not all."""
+        """The names of the answer; the best first if some are left out."""
         order = np.argsort(-scores, kind="stable")
         most, lead = self._most(pod), self._lead(pod)
         if lead and len(names) > 1 and int(scores[order[0]]) - int(scores[order[1]]) >= lead:

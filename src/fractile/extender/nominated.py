@@ -1,6 +1,6 @@
-"""Filter, once more: nodes on which room is kept for pods that kube-scheduler nominated before this one.
+"""Filter, second pass: drop nodes on which room is kept for pods that kube-scheduler nominated before this one.
 
-Only nodes to which somebody is nominated are looked at again; most of the time there are none.
+Only nodes with nominated pods are checked again; most of the time there are none.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ def kept(count: int) -> Refusal:
 def keep_room(
     result: FilterResult, pod: Pod, request: PodRequest, ledger: Ledger, nominations: Nominations
 ) -> FilterResult:
-    """The result without the nodes where the pod would take the room of those that come before it."""
+    """The result without the nodes where the pod would take the room of nominated pods that precede it."""
     named = frozenset(nominations.nodes())
     if not named or result.node_names is None or named.isdisjoint(result.node_names):
         return result

@@ -1,6 +1,6 @@
-"""The extender's verbs as an OpenAPI document, made from the structs that read and write them.
+"""The extender's verbs as an OpenAPI document, generated from the structs that decode and encode them.
 
-For people who write another scheduler, and for tests that send what the document allows and more.
+For authors of other schedulers, and for tests that send valid and invalid documents.
 """
 
 from typing import Any

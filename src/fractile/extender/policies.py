@@ -1,8 +1,8 @@
 """Which policy chooses the node of a pod: the pod's own, else its namespace's, else the cluster's.
 
-``binpack`` and ``spread`` compare how full nodes are, from the ledger's digest alone (``extender.score``); ``none``
-leaves the choice to kube-scheduler. Every other name is one of ``policy.score.table``, or a sum of them. A name that is
-none is passed over: an annotation is no place where a pod could be refused.
+``binpack`` and ``spread`` compare how full nodes are, using only the ledger's digest (``extender.score``); ``none``
+leaves the choice to kube-scheduler. Every other name is one of ``policy.nodes.policies.table``, or a sum of them.
+Unknown policy names are ignored: a pod is not refused because of an annotation.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ Seen = Callable[[PodUID, PodDemand], None]
 
 
 def valid(text: str) -> bool:
-    """Whether there is such a policy."""
+    """Whether the policy exists."""
     return text in POLICIES or known(text) is not None
 
 
 class PodToPlace(msgspec.Struct, frozen=True):
-    """A pod whose node is sought: by which policy, and what it wants."""
+    """A pod to be placed: the policy that chooses its node, and its demand."""
 
     uid: PodUID
     policy: str
@@ -42,14 +42,14 @@ class PodToPlace(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> str:
-        """How nodes are compared where the policy has no opinion."""
+        """The policy that compares nodes where the pod's own has no opinion."""
         if self.policy in POLICIES:
             return self.policy
         return SPREAD if self.policy.startswith("least-allocated") else BINPACK
 
 
 def settled(request: PodRequest, asking: PodToPlace) -> PodRequest:
-    """The request with what its annotations say of nodes replaced by what holds for it."""
+    """The request with the node policies of its annotations replaced by the one that applies."""
     if all(c.request.node_policy in ("", asking.plain) for c in request.containers):
         return request
     return msgspec.structs.replace(request, containers=tuple(_by(asking.plain, c) for c in request.containers))
@@ -60,7 +60,7 @@ def _by(policy: str, asked: ContainerRequest) -> ContainerRequest:
 
 
 class NodePolicies:
-    """``namespaces``: the policies of those that name one. ``seen`` is told of every pod whose node is sought."""
+    """``namespaces``: the policies of those that name one. ``seen`` is called with every pod that is to be placed."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class NodePolicies:
         self._due = False
 
     def asking(self, pod: Pod, request: PodRequest) -> PodToPlace:
-        """``request`` is resolved."""
+        """The pod's policy and demand. ``request`` is resolved."""
         policy = self.named(pod, request)
         if policy in POLICIES and not any(c.request.device_class for c in request.containers):
-            return PodToPlace(request.uid, policy, _NOTHING)  # nobody will look at it
+            return PodToPlace(request.uid, policy, _NOTHING)  # the demand is not used
         wish = wish_of(request, of_pod(pod), self._ledger.arrays)
         self._seen(request.uid, wish)
         return PodToPlace(request.uid, policy, wish)
 
     def named(self, pod: Pod, request: PodRequest) -> str:
-        """The policy that holds for the pod."""
+        """The policy that applies to the pod."""
         meta = pod.metadata
         said = (
             (meta.annotations or {}).get(ANNOTATION, ""),
@@ -99,36 +99,37 @@ class NodePolicies:
         return next((name for name in said if name and valid(name)), self._cluster)
 
     def standing(self, asking: PodToPlace, coming: list[Coming] | None = None) -> NodeScores | None:
-        """What the policy makes of the nodes; None when they are compared by fullness."""
+        """The policy's scores of the nodes; None when nodes are compared by fullness."""
         if asking.policy in POLICIES:
             return None
         return self._engine.standing(asking.policy, asking.wish, draw=_lot(asking.uid), coming=coming or ())
 
     def soon(self) -> None:
-        """Catch up when the loop has done what it is at: once for all pods that end in one message of a watch."""
+        """Catch up after the current step of the loop: once for all pods that end in one message of a watch."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self.catch_up)
 
     def catch_up(self) -> None:
-        """Be ready for the next pod, now that one is bound or gone."""
+        """Prepare for the next pod, after one was bound or has gone."""
         self._due = False
         self._engine.catch_up()
 
     def remember(self, asking: PodToPlace) -> None:
-        """Until the pod is bound: the card is chosen by the same policy as the node."""
+        """Remember the policy until the pod is bound: it chooses the card as well as the node."""
         self._asking.pop(asking.uid, None)
         if len(self._asking) >= _REMEMBERED:
             del self._asking[next(iter(self._asking))]
         self._asking[asking.uid] = asking
 
     def forget(self, uid: PodUID) -> None:
-        """The pod is bound."""
+        """Forget a pod that is bound."""
         self._asking.pop(uid, None)
 
     def narrowed(self, request: PodRequest, node: str) -> PodRequest | None:
-        """The request for the one card that the policy takes on that node; None where it leaves the choice open: to the
-        pod, if that says how cards are chosen, or because whole cards are all alike to it."""
+        """The request restricted to the card that the policy chooses on that node; None where the policy leaves the
+        choice open: the pod itself says how cards are chosen, or it asks for whole cards, which are all alike to the
+        policy."""
         asking = self._asking.get(request.uid)
         containers = request.gpus
         if asking is None or asking.wish.shared != 1 or asking.wish.whole or any(c.request.policy for c in containers):
@@ -155,5 +156,5 @@ def _on(card: CardUUID, asked: ContainerRequest) -> ContainerRequest:
 
 
 def _lot(uid: PodUID) -> int:
-    """The same for filter, score and bind of a pod."""
+    """The pod's lot: the same in filter, score and bind."""
     return zlib.crc32(uid.encode())

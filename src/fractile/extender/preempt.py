@@ -1,12 +1,12 @@
-"""Preemption by card: which pods must leave a node so that a pod of higher priority fits, on cards and not in sums.
+"""Preemption by card: which pods must leave a node so that a pod of higher priority fits on its cards.
 
-Kube-scheduler proposes victims for each node that its own sums make possible; it asks before it evicts them. A pod is
-in a proposal for one of two reasons. Pods that hold no device are there for CPU, memory or ports: they stay. The others
-are there for the device's sum, or for what they request besides: they are replaced by the cheapest set that makes room
-on the right cards and gives back at least as much CPU and memory, if the pod requests any. When a pod asks again that
-was nominated before, something else of the proposal mattered: then all of it stays, and is added to.
+Kube-scheduler proposes victims for each node where its own sums make room, and calls before it evicts them. A pod is in
+a proposal for one of two reasons. Pods without devices are there for CPU, memory or ports: they stay in it. The others
+are there for the device's sum, or for their other requests: they are replaced by the cheapest set that makes room on
+the right cards and gives back at least as much CPU and memory, if the new pod requests any. If the new pod was already
+nominated before, something else in the proposal mattered: then the whole proposal is kept, and extended.
 
-Failure rule: a node where it cannot help is left out, so nobody is evicted for nothing; the verb changes nothing.
+Failure rule: a node where eviction cannot help is left out, so no pod is evicted in vain; the verb changes nothing.
 """
 
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ from fractile.wire.kubernetes.extender import MetaPod, MetaVictims
 from fractile.wire.kubernetes.objects import Pod
 from fractile.wire.kubernetes.pod_totals import PodTotals, of_pod
 
-_LOOKS = 2000  # at all nodes together; kube-scheduler waits, and one takes 0.3 ms on a node of eight cards
-_LEAST = 100  # at each of them that is looked at closely
-_CALL = 2 * CALL  # of the effort that a look costs: half of it to learn where it helps, the rest to look closely
+_LOOKS = 2000  # checks at all nodes together; kube-scheduler waits, and one takes 0.3 ms on a node of eight cards
+_LEAST = 100  # checks at each node that is examined closely
+_CALL = 2 * CALL  # effort: one half to find where eviction helps, the other to examine those nodes closely
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """The pod that shall fit. ``cards``: how many it needs at most."""
+    """The pod to make room for. ``cards``: the most that it needs."""
 
     request: PodRequest
     priority: int
@@ -46,16 +46,16 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class _Costs(msgspec.Struct, frozen=True):
-    """What the call may spend on what stands in the way, at all nodes together: so that it is no reason to leave nodes
-    out that tenants have made this costly."""
+    """The budgets for claims and disruption budgets, at all nodes together. They are separate from the effort, so that
+    nodes where tenants made these checks costly are not left out."""
 
     claims: Effort
     budgets: Effort
 
 
 class _Sought(msgspec.Struct, frozen=True):
-    """A node where it helps. ``known``: pods of the proposal that hold devices; ``kept``: those of them that leave in
-    any case, none of whom is among the ``candidates``. ``level``: of the dearest that must leave."""
+    """A node where eviction helps. ``known``: pods of the proposal that hold devices; ``kept``: those of them that
+    leave in any case, and are not among the ``candidates``. ``level``: of the most important pod that must leave."""
 
     node: str
     proposed: MetaVictims
@@ -66,13 +66,13 @@ class _Sought(msgspec.Struct, frozen=True):
     level: Level
 
     def answer(self, found: tuple[Candidate, ...]) -> MetaVictims:
-        """A proposal that has nothing to do with cards is kept."""
+        """The victims; a proposal that has nothing to do with cards is kept."""
         chosen = (*self.kept, *found)
         return _answer(self.proposed, self.known, chosen) if chosen else self.proposed
 
 
 class Preemption:
-    """The decision of the verb; what it promises is remembered in ``nominations``."""
+    """Decides the preempt verb; its promises are remembered in ``nominations``."""
 
     def __init__(self, ledger: Ledger, residents: AssignedPods, nominations: Nominations) -> None:
         self._ledger = ledger
@@ -80,10 +80,10 @@ class Preemption:
         self._nominations = nominations
 
     def victims(self, pod: Pod, request: PodRequest, proposed: dict[str, MetaVictims]) -> dict[str, MetaVictims]:
-        """For each node where it helps, who must leave. ``request`` is resolved.
+        """The victims, for each node where eviction helps. ``request`` is resolved.
 
-        Kube-scheduler takes the node whose highest priority is the lowest. So that is found out first, and only the
-        nodes where it is are looked at closely, as many as there is time for.
+        Kube-scheduler takes the node whose highest victim priority is the lowest. So that priority is determined first,
+        and only nodes that have it are examined closely, as many as time allows.
         """
         wanted = self._wanted(pod, request)
         if isinstance(wanted, Refusal):
@@ -94,7 +94,7 @@ class Preemption:
         sought: list[_Sought] = []
         for node, victims in proposed.items():
             if effort.left <= _CALL // 2:
-                break  # what is not looked at is left out
+                break  # unchecked nodes are left out
             if (one := self._sought(node, wanted, victims, effort, costs)) is not None:
                 sought.append(one)
         best = min((s.level for s in sought), default=None)
@@ -130,8 +130,8 @@ class Preemption:
     def _sought(
         self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort, costs: _Costs
     ) -> "_Sought | None":
-        """Among whom victims are sought on a node: all of lower priority, if they give back what the proposal does;
-        else those that are not in the proposal, all of which then goes. None when neither helps."""
+        """The candidates on a node: all pods of lower priority, if they give back what the proposal does; otherwise
+        those outside the proposal, all of which then leaves. None when neither helps."""
         below = self._residents.below(node, wanted.priority, costs.budgets.spend)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
@@ -148,8 +148,8 @@ class Preemption:
         return None if level is None else _Sought(node, proposed, known, known, others, beside, level)
 
     def _fits(self, node: str, wanted: _Wanted, effort: Effort, claiming: Effort) -> Fits:
-        """Whether the pod fits without those, beside the pods for which room is kept. ``claiming``: what may be spent
-        on finding out where those will be."""
+        """A test whether the pod fits without given pods, in addition to the pods for which room is kept. ``claiming``:
+        the budget for finding out where those will be."""
         claims = self._nominations.claims(node, rank(wanted.priority, wanted.created, wanted.request.uid), claiming)
         taken = sum(map(len, claims))
         place = self._ledger.usage.place(node)
@@ -160,7 +160,7 @@ class Preemption:
             state = self._ledger.imagine(node, gone=gone, taken=claims)
             if state is None:
                 return False
-            effort.spend(2 * len(state.cards) + (len(gone) + taken) // 2)  # what it takes to imagine that
+            effort.spend(2 * len(state.cards) + (len(gone) + taken) // 2)  # the cost of ``imagine``
             if wanted.left is None:
                 return fits(wanted.request, state, effort)
             return fits_within(wanted.request, state, place, wanted.left, effort)
@@ -168,7 +168,7 @@ class Preemption:
         return fitting
 
     def _giving_back(self, fits: Fits, known: Iterable[Candidate], below: Iterable[Candidate], wanted: _Wanted) -> Fits:
-        """The same, if what leaves gives back as much CPU and memory as what was proposed."""
+        """The same test, also requiring that the victims give back as much CPU and memory as those proposed."""
         least = _totals(known)
         by_uid = {c.uid: c for c in below}
         cpu = least.cpu if wanted.totals.cpu else 0
@@ -182,8 +182,8 @@ class Preemption:
 
 
 def _answer(proposed: MetaVictims, known: Iterable[Candidate], chosen: Iterable[Candidate]) -> MetaVictims:
-    """The highest priority first, as kube-scheduler wants it. Of pods without devices the priority is not known: they
-    count as much as the pod that followed them in the proposal."""
+    """Order the victims by priority, the highest first, as kube-scheduler requires. The priority of pods without
+    devices is unknown: each counts as much as the pod after it in the proposal."""
     priorities = {c.uid: c.priority for c in known}
     ranked = [(c.priority, PodUID(c.uid)) for c in chosen]
     following = min((priority for priority, _ in ranked), default=0)
@@ -194,7 +194,7 @@ def _answer(proposed: MetaVictims, known: Iterable[Candidate], chosen: Iterable[
         else:
             ranked.append((following, uid))
     order = sorted(dict.fromkeys(ranked), key=lambda pair: -pair[0])
-    # Kube-scheduler's number counts its own victims: those of them that hold nothing are not known to us.
+    # Kube-scheduler's number counts its own victims; those that hold no device are unknown here.
     foreign = max(0, proposed.violations - sum(c.violates for c in known))
     return MetaVictims([MetaPod(uid) for _, uid in order], foreign + sum(c.violates for c in chosen))
 

@@ -2,7 +2,7 @@
 
 ``binpack`` fills one node before the next (most allocated): the share of the node's GPU memory that would be in use
 with the pod on it. ``spread`` is the share that would stay free. Other policies (``extender.engine``) score all nodes
-at once; here their numbers become 10 for the best and its equals, and 0 .. 9 for the others by their distance.
+together; here their scores become 10 for the best and its equals, and 0 .. 9 for the others by their distance.
 kube-scheduler multiplies by the extender's weight and adds its own scores.
 """
 
@@ -23,13 +23,13 @@ from fractile.policy.nodes.view import NEVER
 MAX_SCORE = 10
 BINPACK = "binpack"
 SPREAD = "spread"
-NONE = "none"  # kube-scheduler decides by itself
+NONE = "none"  # kube-scheduler decides alone
 POLICIES = (BINPACK, SPREAD, NONE)
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """A score for every name asked, in that order, the first of the best, and the MiB that the pod would take there, or
-    what a policy expects it to take."""
+    """A score for every requested name, in that order; the first of the best; and the MiB that the pod would take
+    there, or what a policy expects it to take."""
 
     scores: Ints
     best: str = ""
@@ -38,7 +38,7 @@ class Ranking(msgspec.Struct, frozen=True):
 
 
 def spreads(request: PodRequest, cluster: str) -> bool:
-    """Whether emptier nodes are better for the pod; a policy that is not known means the cluster's."""
+    """Whether emptier nodes are better for the pod; an unknown policy means the cluster's."""
     own = next((c.request.node_policy for c in request.containers if c.request.node_policy in POLICIES), cluster)
     return own == SPREAD
 
@@ -52,7 +52,7 @@ def rank(
 ) -> Ranking:
     """Score the nodes by their GPUs, or by their other devices when the pod asks for no GPU; those without score 0.
 
-    ``expected`` are nodes and MiB of pods that were scored a moment ago and are not bound yet.
+    ``expected`` are nodes and MiB of pods that were just scored and are not bound yet.
     """
     if not names or policy == NONE:
         return Ranking(nothing(names))
@@ -63,7 +63,7 @@ def rank(
 
 
 def rank_by(standing: NodeScores, names: Sequence[str], ledger: Ledger) -> Ranking | None:
-    """Score the nodes as a policy has them; None when it sees room on none of them."""
+    """Score the nodes by a policy; None when it sees room on none of them."""
     columns = columns_of(names, ledger.arrays)
     value = np.where(columns >= 0, standing.value[columns], NEVER)
     best = int(value.argmax())
@@ -73,7 +73,7 @@ def rank_by(standing: NodeScores, names: Sequence[str], ledger: Ledger) -> Ranki
 
 
 def scaled(value: Ints) -> Ints:
-    """10 for the largest, less for all others, 0 for NEVER; steps of one size over what is between."""
+    """10 for the largest value, less for all others in steps of equal size, 0 for NEVER."""
     there = value != NEVER
     most = int(value.max())
     least = int(value[there].min())
@@ -91,7 +91,7 @@ def _rank(
     per_card = total // arrays.cards[columns].clip(min=1)
     takes = need.total + need.whole * per_card + need.percent * per_card // 100
     used = total - arrays.node_free[columns] + takes + _coming(arrays, expected)[columns]
-    # Rounded to the nearest step: few steps, so that equal nodes stay equal and kube-scheduler's own scores decide.
+    # Rounded to the nearest step: with few steps equal nodes stay equal, and kube-scheduler's own scores decide.
     steps = (2 * MAX_SCORE * used + total) // (2 * total).clip(min=1)
     filled = steps.clip(0, MAX_SCORE)
     scores = (MAX_SCORE - filled if spreads(request, policy) else filled) * (columns >= 0)

@@ -1,4 +1,4 @@
-"""A verb as an HTTP server calls it, whichever that is: a body in, an answer out, at once or later, and never an error.
+"""A verb as any HTTP server calls it: a body in, an answer out, immediately or later, and never an exception.
 
 The process survives every body, bugs included: those are logged, and answered in the form of the verb.
 """
@@ -17,8 +17,8 @@ _BUG = "internal error of fractile; its log says more"
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """``answer``: at once, or when it is awaited. ``error``: how this verb says that something went wrong. ``whole``:
-    answers bodies larger than ``USUAL_BODY``, piece by piece; without it there are none."""
+    """``answer``: returned immediately, or awaited. ``error``: the verb's form of an error. ``whole``: answers bodies
+    larger than ``USUAL_BODY``, piece by piece; without it such bodies are refused."""
 
     path: str
     answer: Callable[[bytes], bytes | Awaitable[bytes]]
@@ -33,18 +33,18 @@ class Verb(msgspec.Struct, frozen=True):
         return answer if isinstance(answer, bytes) else self._later(answer)
 
     async def wholly(self, body: bytes) -> bytes:
-        """The answer, whenever it comes."""
+        """The answer, awaited if necessary."""
         answer = self(body)
         return answer if isinstance(answer, bytes) else await answer
 
     @property
     def most(self) -> int:
-        """Bytes of a body."""
+        """The most bytes of a body."""
         return MAX_BODY if self.whole else USUAL_BODY
 
     @property
     def large(self) -> Callable[[bytearray], Awaitable[bytes]] | None:
-        """As ``whole``, and never an error."""
+        """``whole``, but never raising."""
         return self._largely if self.whole else None
 
     def too_large(self) -> bytes:

@@ -1,6 +1,6 @@
 """Counts of placement over all nodes, for the metrics page.
 
-One of them lives as long as the program, so that a counter does not fall when this replica leads anew.
+They live as long as the program, so that a counter does not fall when this replica leads again.
 """
 
 from bisect import bisect_left
@@ -17,13 +17,13 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 
 class Decision(StrEnum):
-    """What was decided on a pod whose node was to be chosen."""
+    """The decision on a pod whose node was to be chosen."""
 
     RESERVED = "reserved"  # a node was chosen, its cards are kept
-    NOMINATED = "nominated"  # and that was written
-    KEPT = "kept"  # the nomination of the leader before
+    NOMINATED = "nominated"  # the nomination was written
+    KEPT = "kept"  # the nomination of the former leader
     NO_ROOM = "no-room"
-    LEFT = "left"  # to kube-scheduler, which alone knows what the pod asks for
+    LEFT = "left"  # to kube-scheduler, which alone can judge the pod's other requests
 
 
 class Ended(StrEnum):
@@ -34,18 +34,18 @@ class Ended(StrEnum):
     MISSED = "missed"  # it asks about other nodes
     EXPIRED = "expired"  # it did not take the pod in time
     UNWRITTEN = "unwritten"  # the nomination was refused, or the lead was lost
-    GONE = "gone"  # the pod was deleted, or is not to be looked at any more
+    GONE = "gone"  # the pod was deleted, or is no longer to be placed here
 
 
 class Remover(StrEnum):
-    """Who took a gate away."""
+    """The remover of a gate."""
 
     LEADER = "leader"
     SWEEPER = "sweeper"
 
 
 class QueueDepths(msgspec.Struct, frozen=True):
-    """Pods at this moment: that wait for a decision, that no node has room for, for which cards are kept."""
+    """Current numbers of pods: waiting for a decision, without a fitting node, and with reserved cards."""
 
     undecided: int = 0
     no_room: int = 0
@@ -57,14 +57,14 @@ class DecisionTally:
         self._decisions: Counter[Decision] = Counter()
         self._ended: Counter[Ended] = Counter()
         self._removed: Counter[Remover] = Counter()
-        self._times = [0] * (len(BOUNDS) + 1)  # by the first bound that is not exceeded; the last: beyond all
+        self._times = [0] * (len(BOUNDS) + 1)  # by the first bound that is not exceeded; the last entry: beyond all
         self._seconds = 0.0
 
     def decided(self, what: Decision) -> None:
         self._decisions[what] += 1
 
     def nominated(self, seconds: float) -> None:
-        """``seconds`` after the pod was first seen."""
+        """Count a nomination written ``seconds`` after the pod was first seen."""
         self.decided(Decision.NOMINATED)
         self._times[bisect_left(BOUNDS, seconds)] += 1
         self._seconds += seconds
@@ -76,7 +76,7 @@ class DecisionTally:
         self._removed[by] += 1
 
     def figures(self, now: QueueDepths) -> PlacementFigures:
-        """All of them, those that never happened too."""
+        """All counts, including those that are 0."""
         return PlacementFigures(
             pods={"undecided": now.undecided, "no-room": now.no_room, "reserved": now.reserved},
             decisions={what.value: self._decisions[what] for what in Decision},

@@ -1,12 +1,13 @@
-"""Removes our scheduling gate from pods that nobody decides on: whoever set it died, or cannot write.
+"""Removes our scheduling gate from pods that no leader decides on: the one that set it died, or cannot write.
 
-Every replica looks, whether it leads or not, and without the lease: to remove a gate places nobody. The leader is at
-work as long as gates go; when none went for a while, all that are as old are removed. A gate is never older than
+Every replica checks, whether it leads or not, and without the lease: removing a gate places no pod. The leader is at
+work as long as gates disappear; when none did for a while, all gates of that age are removed. No gate gets older than
 ``LONGEST``, whatever happens to others.
 
-A replica that leads has a watch of all pods, which shows us ours: a second one would cost the API server as much again.
+A replica that leads has a watch of all pods, which also serves this module: a second one would double the load on the
+API server.
 
-Failure rule: a removal that fails is repeated at the next look.
+Failure rule: a removal that fails is repeated at the next check.
 """
 
 import asyncio
@@ -25,28 +26,28 @@ from fractile.wire.kubernetes.queued import gated, without_gate
 
 log = logging.getLogger(__name__)
 
-SILENCE = 3.0  # seconds in which a leader that is at work removes some gate
+SILENCE = 3.0  # seconds in which a working leader removes at least one gate
 LONGEST = 60.0  # seconds
 LOOK = 0.5
 _AT_ONCE = 50  # gates removed at a time
 
 
 class GateSweeper:
-    """``clock`` is monotonic; ages count from when a pod was first seen here."""
+    """``clock`` is monotonic; ages count from when this replica first saw a pod."""
 
     def __init__(self, client: KubeClient, clock: Callable[[], float], tally: DecisionTally | None = None) -> None:
         self._client = client
         self._clock = clock
         self._tally = tally or DecisionTally()
-        self._gated: dict[PodUID, tuple[float, Pod]] = {}  # since when
-        self._swept: set[PodUID] = set()  # whose gate we remove, which says nothing of the leader
+        self._gated: dict[PodUID, tuple[float, Pod]] = {}  # with the time since when
+        self._swept: set[PodUID] = set()  # pods whose gate we remove, which is no sign of a working leader
         self._progress = clock()
-        self._shown = asyncio.Event()  # by another watch than ours
+        self._shown = asyncio.Event()  # another watch shows the pods
         self._alone = asyncio.Event()  # the opposite
         self._alone.set()
 
     def changed(self, pod: Pod) -> None:
-        """A pod, bound or not."""
+        """Handle a pod, bound or not."""
         uid = PodUID(pod.metadata.uid)
         if pod.spec.node_name:
             self._forget(uid)
@@ -59,12 +60,12 @@ class GateSweeper:
             self._forget(uid)
 
     def gone(self, gone: Gone) -> None:
-        """The pod was deleted or bound; which of the two is not known, so it says nothing of the leader."""
+        """Handle a pod that was deleted or bound; which of the two is unknown, so it is no sign of a working leader."""
         self._forget(PodUID(gone.uid))
 
     async def shown(self, synced: asyncio.Event) -> NoReturn:
-        """``changed`` and ``gone`` are told of all pods by another watch, which ``synced`` is of, until this is
-        cancelled; ours rests."""
+        """Rest our own watch while another one calls ``changed`` and ``gone`` for all pods, until this is cancelled.
+        ``synced``: set when that watch has shown all pods."""
         await synced.wait()
         self._alone.clear()
         self._shown.set()
@@ -72,12 +73,12 @@ class GateSweeper:
             await asyncio.Event().wait()  # as long as that watch lasts
         finally:
             self._shown.clear()
-            self._gated.clear()  # what ends before our own list is seen nobody would tell us
+            self._gated.clear()  # what ends before our own list would never be shown
             self._alone.set()
         raise AssertionError("an event that nobody has was set")
 
     def due(self) -> list[Pod]:
-        """Whose gate is to be removed now, the oldest first."""
+        """Pods whose gate is to be removed now, the oldest first."""
         now = self._clock()
         silent = now - self._progress > SILENCE
         return [
@@ -96,7 +97,7 @@ class GateSweeper:
                             some.create_task(self._remove(pod))
 
     async def _watch(self) -> NoReturn:
-        """Of the pods that are not bound, while no other watch shows them."""
+        """Watch pods that are not bound, while no other watch shows them."""
         while True:
             await self._alone.wait()
             own = Reflector(

@@ -1,4 +1,4 @@
-"""Whose node is chosen over all nodes: by annotation of the pod, else of its namespace, else of the whole cluster."""
+"""The pods placed over all nodes: by annotation of the pod, else of its namespace, else by the cluster's default."""
 
 from collections.abc import Mapping
 
@@ -11,19 +11,19 @@ _SAID = {"true": True, "false": False}
 
 
 class GlobalPlacement(msgspec.Struct, frozen=True):
-    """What the command line says. ``everybody``: also those who say nothing; ``nobody``: not even those who ask for it.
-    ``gate``: the webhook holds them back until they are nominated."""
+    """The command line's settings. ``everybody``: also pods without an annotation; ``nobody``: not even pods that ask
+    for it. ``gate``: the webhook holds the pods back until they are nominated."""
 
     everybody: bool = False
     nobody: bool = False
     gate: bool = False
 
 
-SCHEDULERS = GlobalPlacement()  # nodes are kube-scheduler's choice, where nobody says otherwise
+SCHEDULERS = GlobalPlacement()  # kube-scheduler chooses nodes unless an annotation says otherwise
 
 
 class OptIn:
-    """``namespaces``: what those say that say something. Other words than true and false say nothing."""
+    """``namespaces``: the annotations of namespaces. Values other than true and false are ignored."""
 
     def __init__(self, namespaces: Mapping[str, str], *, everybody: bool, nobody: bool = False) -> None:
         self._namespaces = namespaces
@@ -31,7 +31,7 @@ class OptIn:
         self._nobody = nobody
 
     def of(self, pod: Pod, namespace: str = "") -> bool:
-        """``namespace``: where the pod itself does not name it yet."""
+        """Whether the pod is placed over all nodes. ``namespace``: needed if the pod does not name its own yet."""
         if self._nobody:
             return False
         meta = pod.metadata

@@ -1,15 +1,15 @@
 """Chooses the node of waiting pods over all nodes, keeps their cards, and nominates (docs/use/global-placement.md).
 
     seen ──> queue ──choose──> reserved ──nominate──> gate removed ──> kube-scheduler checks that node ──> bind
-               │                  └── refused there, or not bound in time: given back; it goes the normal way
-               └── no node has room: the gate is removed, kube-scheduler says why; again when there is room
+               │                  └── refused there, or not bound in time: released; it takes the normal path
+               └── no node has room: the gate is removed, kube-scheduler says why; retried when there is room
 
-kube-scheduler looks at a nominated node first (evidence/kube-scheduler.md#nominated-node). What is reserved is charged
-in the ledger, so the next pods see it. A pod is nominated once: one that kube-scheduler could not put there goes the
-normal way. A pod that carries our nomination when a lead begins gets its place again before others are looked at.
+kube-scheduler checks a nominated node first (evidence/kube-scheduler.md#nominated-node). Reserved cards are charged in
+the ledger, so the next pods see them as taken. A pod is nominated once: if kube-scheduler cannot put it there, it takes
+the normal path. A pod that has our nomination when a term begins gets its place again before other pods are considered.
 
 Failure rule: open. Whatever cannot be chosen, reserved or written is left to kube-scheduler, and a gate is removed in
-every case; ``control.gates`` removes those that were left behind.
+every case; ``globalplacement.gates`` removes those that were left behind.
 """
 
 import asyncio
@@ -44,18 +44,18 @@ from fractile.wire.kubernetes.queued import (
 
 log = logging.getLogger(__name__)
 
-_WRITERS = 16  # pods whose nomination is being written at a time; the client keeps 20 connections
+_WRITERS = 16  # nominations that are written in parallel; the client keeps 20 connections
 _TICK = 0.5  # seconds
-_AGAIN = 20  # refused pods that are looked at anew at a time when something was freed
-_TRIAL = 10.0  # seconds between two looks whether we may write
-_STALE = 2.0  # seconds in which kube-scheduler binds a pod elsewhere whose nomination did not do
-_PASSED_BY = 1.0  # seconds in which kube-scheduler takes a pod that is left to it, or it is nominated after all
+_AGAIN = 20  # refused pods that are retried at a time when something was freed
+_TRIAL = 10.0  # seconds between two checks of the right to write
+_STALE = 2.0  # seconds in which kube-scheduler binds a pod elsewhere whose nomination did not fit
+_PASSED_BY = 1.0  # seconds in which kube-scheduler takes a pod that is left to it; after that it is nominated
 _NOTHING: dict[str, object] = {"metadata": {}}  # a patch
-_BEHIND = 2.0  # seconds without a decision while pods wait for one: no more gates are set
+_BEHIND = 2.0  # seconds without a decision while pods wait for one, after which no more gates are set
 
 
 class Left(msgspec.Struct, frozen=True):
-    """The choice is kube-scheduler's, and why."""
+    """The reason why the choice is left to kube-scheduler."""
 
     why: str
 
@@ -64,7 +64,7 @@ Found = NodeName | Refusal | Left
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """How a node is chosen, and its cards: the extender's own code. ``wanted``: whether a pod's node is to be chosen
+    """How a node and its cards are chosen: the extender's own code. ``wanted``: whether a pod's node is to be chosen
     here at all."""
 
     wanted: Callable[[QueuedPod], bool]
@@ -91,35 +91,35 @@ class Placing:
     ) -> None:
         self._faults = faults or Faults()
         self._client = client
-        self._nominates = nominates  # without the right to, gates that were left are removed, and no more
+        self._nominates = nominates  # without the right to nominate, only leftover gates are removed
         self._reserved = reservations
         self._by = decisions
         self._clock = clock
-        self._holds = holds  # whether the ledger has the pod already
+        self._holds = holds  # whether the ledger already has the pod
         self._tally = tally or DecisionTally()
         self.front = QueuePositions(clock)
-        self._left: dict[PodUID, float] = {}  # reserved, not nominated since kube-scheduler is about to take them: when
-        self._insisted: set[PodUID] = set()  # but it did not
-        self._unseen: dict[PodUID, int] = {}  # nominations that the watch has not shown yet: taken when they were begun
+        self._left: dict[PodUID, float] = {}  # reserved but not nominated, as kube-scheduler is about to take it: since
+        self._insisted: set[PodUID] = set()  # those that kube-scheduler did not take after all
+        self._unseen: dict[PodUID, int] = {}  # nominations not yet shown by the watch -> ``front.taken`` at their start
         self._since: dict[PodUID, float] = {}  # when each of ``_pods`` was first seen
-        self._pods: dict[PodUID, QueuedPod] = {}  # that are to be looked at, as they were last seen
+        self._pods: dict[PodUID, QueuedPod] = {}  # pods to decide on, as last seen
         self._heap: list[tuple[bool, int, int, PodUID]] = []
         self._arrivals = count()
         self._queued: set[PodUID] = set()  # in the heap, and still wanted
         self._refused: dict[PodUID, None] = {}  # no node has room for them now; the oldest first
-        self._normal: set[PodUID] = set()  # they go the normal way from now on
+        self._normal: set[PodUID] = set()  # they take the normal path from now on
         self._writing: set[PodUID] = set()
-        self._stale: dict[PodUID, float] = {}  # whose nomination did not do, and since when
+        self._stale: dict[PodUID, float] = {}  # pods whose nomination did not fit -> since when
         self._decided = 0.0
         self._able = False
         self._try_again = clock()
         self._room = False  # something became free
         self._work = asyncio.Event()
 
-    # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_changed(self, pod: QueuedPod) -> None:
-        """A pod appeared or changed."""
+        """Handle a pod that appeared or changed."""
         uid = PodUID(pod.metadata.uid)
         if pod.finished or pod.spec.node_name:
             self._forget(uid, Ended.GONE if pod.finished else Ended.ELSEWHERE)
@@ -140,7 +140,7 @@ class Placing:
         self._forget(uid, Ended.GONE)
 
     def freed(self) -> None:
-        """Something became free: who was refused is looked at again, some at a time."""
+        """Something became free: retry refused pods, some at a time."""
         self._room = True
 
     def begun(self, uid: PodUID, node: str) -> None:
@@ -150,16 +150,16 @@ class Placing:
         self._reserved.begun(uid, node)
 
     def asked(self, uid: PodUID) -> NodeName | None:
-        """kube-scheduler asks about the pod: where cards are kept for it."""
+        """kube-scheduler asks about the pod; returns the node where cards are kept for it."""
         self.front.took(uid)
         return self._reserved.node(uid)
 
     def node(self, uid: PodUID) -> NodeName | None:
-        """Where cards are kept for the pod."""
+        """The node where cards are kept for the pod."""
         return self._reserved.node(uid)
 
     def missed(self, uid: PodUID) -> None:
-        """kube-scheduler asks about other nodes: the one that was nominated does not do."""
+        """kube-scheduler asks about other nodes: the nominated one does not fit."""
         if uid in self._reserved:
             log.info("nomination missed uid=%s node=%s", uid, self._reserved.node(uid))
             self._give_up(uid, Ended.MISSED)
@@ -170,13 +170,13 @@ class Placing:
 
     @property
     def prompt(self) -> bool:
-        """Whether a pod that comes now will be decided on at once, so that a gate will not hold it up."""
+        """Whether a pod that comes now will be decided on immediately, so that a gate will not delay it."""
         return self._able and (not self._queued or self._clock() - self._decided < _BEHIND)
 
     # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> NoReturn:
-        """Begins when the ledger is rebuilt."""
+        """Run the loop; call it once the ledger is rebuilt."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WRITERS):
                 tasks.create_task(self._decide())
@@ -198,7 +198,7 @@ class Placing:
             await self._work.wait()  # for the next pod, however long that takes
 
     async def _try(self, uid: PodUID) -> None:
-        """``place``; a pod that brings out an error of ours goes the normal way from then on."""
+        """Call ``place``; a pod that triggers a bug takes the normal path from then on."""
         pod = self._pods.get(uid)
         placed = pod is None
         if pod is not None:
@@ -209,7 +209,7 @@ class Placing:
             self._normal.add(uid)
 
     async def place(self, uid: PodUID) -> None:
-        """Decide on one pod, and write what was decided."""
+        """Decide on one pod, and write the decision."""
         pod = self._pods.get(uid)
         if pod is None:
             return
@@ -217,19 +217,19 @@ class Placing:
         try:
             # 1. Choose the node, and reserve the cards there.
             node = self._reserve(uid, pod)
-            # 2. Nominate, unless it is, or kube-scheduler takes it before it could see that.
+            # 2. Nominate it, unless it has that nomination, or kube-scheduler takes it before it could see one.
             if node is not None and nominated_by_us(pod) != node and not self._is_left(uid, pod):
                 await self._nominate(uid, pod, node)
-            # 3. Let kube-scheduler see it, whatever came of that.
+            # 3. Let kube-scheduler see it, whatever the outcome.
             if gated(pod) and await self._write(pod, self._client.merge_patch(_path(pod), without_gates(pod))):
-                self._tally.gate_removed(Remover.LEADER)  # where that fails ``control.gates`` comes after
+                self._tally.gate_removed(Remover.LEADER)  # if this fails, ``globalplacement.gates`` removes it
         except NotLeading:
             self._reserved.give_back(uid, Ended.UNWRITTEN)  # another replica decides
         finally:
             self._writing.discard(uid)
 
     def _reserve(self, uid: PodUID, pod: QueuedPod) -> NodeName | None:
-        """Choose and charge; None where the pod goes the normal way."""
+        """Choose a node and charge its cards; None where the pod takes the normal path."""
         self._decided = self._clock()
         if uid in self._insisted and uid in self._reserved:
             return self._reserved.node(uid)
@@ -261,7 +261,7 @@ class Placing:
         return node
 
     def _is_left(self, uid: PodUID, pod: QueuedPod) -> bool:
-        """Whether the pod is left to kube-scheduler for a moment, which asks us where its cards are kept."""
+        """Whether the pod is left to kube-scheduler for a moment, which will ask us where its cards are kept."""
         if gated(pod) or uid in self._insisted or not self.front.too_late(uid):
             return False
         self._left[uid] = self._clock()
@@ -279,7 +279,7 @@ class Placing:
             raise
         except FractileError as e:
             self._unseen.pop(uid, None)
-            # The pod is gone, bound, or not as it was seen: what is true now will be seen in a moment.
+            # The pod is gone, bound, or changed since it was seen: the watch will show its state in a moment.
             log.info("nomination refused pod=%s node=%s reason=%s", _name(pod), node, e)
             if not isinstance(e, ApiError) or e.code != 409:
                 self._give_up(uid, Ended.UNWRITTEN)
@@ -300,7 +300,7 @@ class Placing:
     # ── upkeep ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def look_again(self) -> None:
-        """At reservations that kube-scheduler does not take, and, when there is new room, at some of the refused."""
+        """Give up reservations that kube-scheduler does not take and, if there is new room, retry some refused pods."""
         for uid in self._reserved.overdue(self._writing):
             log.info("nomination expired uid=%s node=%s", uid, self._reserved.node(uid))
             self._give_up(uid, Ended.EXPIRED)
@@ -318,8 +318,8 @@ class Placing:
                 self._enqueue(uid, self._pods[uid])
 
     async def _clear_stale(self) -> None:
-        """A nomination that stands on a pod which goes the normal way takes the node's room from others in
-        kube-scheduler's sums."""
+        """Remove nominations of pods that take the normal path: in kube-scheduler's sums they take the node's room from
+        other pods."""
         now = self._clock()
         for uid in [uid for uid, since in self._stale.items() if now - since > _STALE]:
             del self._stale[uid]
@@ -328,8 +328,8 @@ class Placing:
                 await self._write(pod, self._client.merge_patch(_path(pod) + "/status", no_nomination(pod)))
 
     async def _may_write(self) -> bool:
-        """Whether nominations and gates can be written. Rights are asked for with a pod that does not exist: 403 where
-        they are missing, 404 where they are not."""
+        """Whether nominations and gates can be written. The rights are tested with a pod that does not exist: 403 means
+        that they are missing, 404 that they are not."""
         path = paths.pod("fractile-system", "fractile-placement-trial")
         status = await self._is_allowed(self._client.merge_patch(f"{path}/status", _NOTHING))
         return await self._is_allowed(self._client.merge_patch(path, _NOTHING)) and status
@@ -361,7 +361,7 @@ class Placing:
         return None
 
     def _give_up(self, uid: PodUID, why: Ended) -> None:
-        """The pod goes the normal way from now on."""
+        """Let the pod take the normal path from now on."""
         self._normal.add(uid)
         self._insisted.discard(uid)
         self._left.pop(uid, None)

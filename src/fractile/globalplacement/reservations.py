@@ -1,8 +1,8 @@
-"""Cards that are kept for pods whose node we chose and kube-scheduler has not bound yet.
+"""Cards that are kept for pods whose node we chose and that kube-scheduler has not bound yet.
 
-A reservation is an assumption in the ledger that no Binding stands behind, so it may be given back at any time. It ends
-when the pod is bound, deleted or refused at that node, or when kube-scheduler does not take it: as long as it binds
-some pod with a reservation now and then, the others wait their turn.
+A reservation is an assumption in the ledger without a Binding, so it may be released at any time. It ends when the pod
+is bound, deleted or refused at that node, or when kube-scheduler does not take it: as long as kube-scheduler binds some
+pod with a reservation now and then, the others wait their turn.
 """
 
 from collections.abc import Callable, Container
@@ -14,14 +14,14 @@ from fractile.ledger.ledger import EntryState, Ledger
 from fractile.model.units import NodeName, PodUID
 from fractile.wire.kubernetes.queued import QueuedPod
 
-PATIENCE = 10.0  # seconds in which kube-scheduler binds some pod that holds a reservation, or they are given back
-LONGEST = 120.0  # seconds that one is kept, whatever happens to others
-_RENEW = 15.0  # seconds; ``control.doubt`` asks the API server about assumptions older than twice that
+PATIENCE = 10.0  # seconds without a bind of any pod with a reservation, after which reservations are released
+LONGEST = 120.0  # seconds that a reservation is kept, whatever happens to others
+_RENEW = 15.0  # seconds; ``reconcile.assumed_pods`` reads pods whose assumption is older than twice that
 
 
 class ReservationListener(msgspec.Struct, frozen=True):
     """``expected``: the pod will be on that node; ``not_expected``: it will not; ``given_back``: forget the assumption
-    and tell who waits for its cards."""
+    and wake the pods that wait for its cards."""
 
     expected: Callable[[QueuedPod, NodeName], None]
     not_expected: Callable[[PodUID], None]
@@ -50,7 +50,7 @@ class Reservations:
         self._told = told
         self._ended = ended
         self._holds: dict[PodUID, _Hold] = {}
-        self._bound = 0.0  # when kube-scheduler last bound a pod that held one
+        self._bound = 0.0  # when kube-scheduler last bound a pod with a reservation
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -59,19 +59,19 @@ class Reservations:
         return uid in self._holds
 
     def node(self, uid: PodUID) -> NodeName | None:
-        """Where cards are kept for the pod."""
+        """The node where cards are kept for the pod."""
         hold = self._holds.get(uid)
         return None if hold is None else hold.node
 
     def put(self, uid: PodUID, pod: QueuedPod, node: NodeName) -> None:
-        """The ledger has assumed it."""
+        """Record a reservation that the ledger has assumed."""
         now = self._clock()
         self._holds[uid] = _Hold(node, now, now)
         self._told.expected(pod, node)
 
     def begun(self, uid: PodUID, node: str) -> None:
-        """kube-scheduler binds the pod: from now on the assumption is the bind's. Where it goes elsewhere, or a card is
-        gone meanwhile, nothing of it stays."""
+        """kube-scheduler binds the pod: from now on the assumption belongs to the bind. If the pod goes elsewhere, or a
+        card is gone in the meantime, the assumption is dropped."""
         hold = self._holds.pop(uid, None)
         if hold is None:
             return
@@ -85,18 +85,18 @@ class Reservations:
         self._drop(uid)
 
     def give_back(self, uid: PodUID, how: Ended) -> None:
-        """If there is one."""
+        """Release the pod's reservation, if it has one."""
         if self._holds.pop(uid, None) is not None:
             self._ended(how)
             self._drop(uid)
 
     def forget(self, uid: PodUID, how: Ended) -> None:
-        """The pod is bound or gone, which the ledger knows."""
+        """Forget a pod that is bound or gone, as the ledger already knows."""
         if self._holds.pop(uid, None) is not None:
             self._ended(how)
 
     def overdue(self, besides: Container[PodUID]) -> list[PodUID]:
-        """Those that kube-scheduler does not take; the others are renewed."""
+        """Reservations that kube-scheduler does not take; the others are renewed."""
         now = self._clock()
         stalled = now - self._bound > PATIENCE
         late: list[PodUID] = []

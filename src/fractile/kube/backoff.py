@@ -1,10 +1,10 @@
-"""How long to wait before trying again: exponential, with jitter, so that a thousand agents do not return together."""
+"""How long to wait before a retry: exponential, with jitter, so that a thousand agents do not return together."""
 
 import random
 
 
 class Backoff:
-    """Waits ``base``, ``2 base``, ``4 base`` ... up to ``cap`` seconds, each multiplied by 0.5 .. 1.5 at random."""
+    """Waits ``base``, ``2 base``, ``4 base`` ... up to ``cap`` seconds, each multiplied by a random 0.5 .. 1.5."""
 
     def __init__(self, *, base: float = 0.2, cap: float = 10.0, rng: random.Random) -> None:
         self._base = base

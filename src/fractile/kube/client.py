@@ -1,7 +1,7 @@
-"""The verbs of the Kubernetes API, typed. What each does when the server fails is said in ``transport``.
+"""The verbs of the Kubernetes API, typed. ``transport`` describes what each does when the server fails.
 
-Objects are decoded straight into the structs of ``wire.objects``: undeclared fields are skipped without building
-anything, which is where the memory of the usual clients goes.
+Objects are decoded straight into the structs of ``wire.kubernetes.objects``: undeclared fields are skipped without
+building anything, which is where the usual clients spend their memory.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ K = TypeVar("K", bound=KubeObject)
 Body = msgspec.Struct | Mapping[str, object]
 
 PAGE = 500  # objects; what the Kubernetes clients use
-WATCH_SECONDS = 290  # the server ends the watch then; without it the server chooses 30 to 60 minutes
+WATCH_SECONDS = 290  # after which the server ends the watch; its own default is 30 to 60 minutes
 SILENCE = 90.0  # bookmarks come about once a minute, so a longer silence is a dead connection
 
-BIND_SECONDS = 2  # after which the API server itself ends a Binding that it has got
+BIND_SECONDS = 2  # after which the API server itself ends a Binding that it has received
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
@@ -54,7 +54,8 @@ class EventType(StrEnum):
 
 
 class WatchEvent(msgspec.Struct, Generic[K], frozen=True):
-    """One line of a watch. ``object`` is None for a BOOKMARK, and when its fields are not what ``K`` declares."""
+    """One line of a watch. ``object`` is None for a BOOKMARK, and if its fields do not match those that ``K``
+    declares."""
 
     type: EventType
     metadata: ObjectMeta
@@ -62,9 +63,9 @@ class WatchEvent(msgspec.Struct, Generic[K], frozen=True):
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """One page of a list. Its items are not yet decoded and share the page's bytes: keep none of them.
+    """One page of a list. Its items are not yet decoded and share the page's bytes: do not keep them.
 
-    A page with ``first`` begins the list, perhaps anew: what came before it counts no more.
+    A page with ``first`` begins the list, perhaps again: earlier pages are then void.
     """
 
     first: bool
@@ -83,12 +84,12 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class OnlyMeta(msgspec.Struct, frozen=True):
-    """The part that all objects share; decodes where a kind's own struct does not."""
+    """The part that all objects share; it decodes even if a kind's own struct does not."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-# What msgspec raises for bytes that are not what is declared; text that is no UTF-8 is not a DecodeError to it.
+# What msgspec raises for bytes that do not match the type; it does not treat invalid UTF-8 as a DecodeError.
 DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _line = msgspec.json.Decoder(_Line)
@@ -98,8 +99,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class KubeClient:
-    """An async context manager. ``qps`` and ``burst`` bound what all its callers together send; ``fence`` says for how
-    many seconds writes are allowed (``transport``)."""
+    """An async context manager. ``qps`` and ``burst`` limit what all its callers send together; ``fence`` returns for
+    how many seconds writes are allowed (``transport``)."""
 
     def __init__(
         self,
@@ -139,8 +140,8 @@ class KubeClient:
     async def list(
         self, path: str, type: type[T], *, label_selector: str = "", field_selector: str = "", cached: bool = False
     ) -> tuple[list[T], str]:
-        """All objects, and the resourceVersion from which to watch on. ``cached``: as the API server has them in its
-        memory, which costs it least; they may be old."""
+        """All objects, and the resourceVersion from which to watch. ``cached``: from the API server's memory, which is
+        cheapest for it; they may be old."""
         decoder = msgspec.json.Decoder(type)
         items: list[T] = []
         version = ""
@@ -157,7 +158,7 @@ class KubeClient:
     ) -> AsyncGenerator[ListPage, None]:
         """One consistent list, page by page; a ``cached`` one comes in one piece.
 
-        When the server compacts the snapshot between two pages (410), the list begins anew, in one piece.
+        When the server compacts the snapshot between two pages (410), the list restarts, in one piece.
         """
         selectors = _params(labelSelector=label_selector, fieldSelector=field_selector)
         params = {**selectors, **({"resourceVersion": "0"} if cached else {"limit": str(self._page_size)})}
@@ -188,9 +189,9 @@ class KubeClient:
     ) -> AsyncGenerator[WatchEvent[K], None]:
         """Events after ``resource_version`` until the server ends the stream; close it with ``aclosing``.
 
-        ``initial_events`` asks for the present objects first, as ADDED, then a BOOKMARK with the annotation
+        ``initial_events`` requests the present objects first, as ADDED, then a BOOKMARK with the annotation
         k8s.io/initial-events-end (KEP-3157). Raises ApiError (410: the version is too old), Unreachable, and WireError
-        for a line that is no event; each ends the watch.
+        for a line that is not an event; each ends the watch.
         """
         decoder = msgspec.json.Decoder(type)
         params = _params(
@@ -216,12 +217,12 @@ class KubeClient:
         await self._transport.send("PUT", path, body=_encoder.encode(body), repeat=Repeat.REFUSED)
 
     async def merge_patch(self, path: str, body: Body, *, seconds: int = 0) -> None:
-        """``seconds``: after which the API server itself ends the write; 0: its own bound."""
+        """PATCH with a merge patch. ``seconds``: after which the API server itself ends the write; 0: its own limit."""
         params = _params(timeout=f"{seconds}s" if seconds else "")
         await self._transport.send("PATCH", path, params=params, body=_encoder.encode(body), content_type=_MERGE)
 
     async def strategic_patch(self, path: str, body: Body) -> None:
-        """A merge patch that knows lists by the key of their items; not for custom resources."""
+        """PATCH with a merge patch that merges lists by the key of their items; not for custom resources."""
         await self._transport.send("PATCH", path, body=_encoder.encode(body), content_type=_STRATEGIC)
 
     async def apply(self, path: str, body: Body, *, field_manager: str, force: bool = True) -> None:
@@ -232,10 +233,10 @@ class KubeClient:
     async def delete(
         self, path: str, *, uid: str = "", resource_version: str = "", grace_seconds: int | None = None
     ) -> None:
-        """Delete the object; with ``uid`` only that incarnation of it, with ``resource_version`` only as it was read
-        (ApiError 409 for another).
+        """Delete the object; with ``uid`` only that incarnation of it, with ``resource_version`` only the version that
+        was read (ApiError 409 for another).
 
-        ``grace_seconds`` 0 removes a pod at once, which only the kubelet of its node may say.
+        ``grace_seconds`` 0 removes a pod immediately, which only the kubelet of its node may do.
         """
         conditions = _params(uid=uid, resourceVersion=resource_version)
         options: dict[str, object] = {"preconditions": conditions} if conditions else {}
@@ -246,9 +247,9 @@ class KubeClient:
     async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> None:
         """Bind the pod and add the annotations, in one write (evidence/api-server.md#binding). Never repeated here.
 
-        The API server is told how long it may take (``timeout``; else 34 s), so that it is known when a write that had
-        no answer is stored or never will be: the next leader waits for that.
-        Unreachable: it may have happened. ApiError 409: another pod of that name, bound already, or being deleted.
+        The request limits how long the API server may take (``timeout``; its default is 34 s), so that it is known when
+        a write without an answer is either stored or never will be: the next leader waits for that. Unreachable: it may
+        have happened. ApiError 409: another pod of that name, bound already, or being deleted.
         """
         body = {
             "apiVersion": "v1",
@@ -309,9 +310,9 @@ def _event(line: bytes, decoder: msgspec.json.Decoder[K], path: str) -> WatchEve
 
 
 def decode_leniently(decoder: msgspec.json.Decoder[K], raw: msgspec.Raw, source: str) -> tuple[ObjectMeta, K | None]:
-    """The object, or None when its fields are not what the type declares: one such object must not stop a stream.
+    """The object, or None when its fields do not match the type: one such object must not stop a stream.
 
-    WireError when it has not even metadata, which no API server sends: the answer is damaged.
+    Raises WireError when it does not even have metadata, which no API server sends: the answer is damaged.
     """
     try:
         decoded = decoder.decode(raw)

@@ -1,9 +1,9 @@
-"""One connection to a server: httptools takes answers apart in C, asyncio or uvloop carries the bytes.
+"""One connection to a server: httptools parses answers in C, asyncio or uvloop carries the bytes.
 
     head wanted --ask--> waiting --status and headers--> body --its last byte--> done --ask--> waiting ...
-                            └──────────── anything that is no HTTP, or an end too soon ────────────> broken
+                            └──────────── anything that is not HTTP, or an early end ─────────────> broken
 
-What comes faster than it is read makes the transport wait, so a watch that nobody reads holds no memory.
+When data comes faster than it is read, the transport pauses, so a watch that is not read holds no memory.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ import httptools
 import msgspec
 
 _HEAD = 100 * 1024  # bytes of an answer's head
-_MUCH = 256 * 1024  # bytes of a body that wait to be read
+_MUCH = 256 * 1024  # bytes of a body that may wait to be read
 _FAREWELL = 1.0  # seconds
 _FRAMED = frozenset({"content-length", "transfer-encoding"})
 _NO_BODY = frozenset({204, 304})
 
 
 class Broken(Exception):
-    """The connection ended too soon, or what came over it is no HTTP. Never leaves ``kube``."""
+    """The connection ended too soon, or carried something that is not HTTP. Never leaves ``kube``."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Of an answer; header names are in lower case."""
+    """The head of an answer; header names are in lower case."""
 
     status: int
     reason: str
@@ -33,7 +33,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Connection(asyncio.Protocol):
-    """One exchange at a time: ``ask``, then ``piece`` until it says None. One task at a time may wait."""
+    """One exchange at a time: ``ask``, then ``piece`` until it returns None. Only one task at a time may wait."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         return self._error is None and self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes) -> Head:
-        """Send all of it and read the head of the answer; what a server says before that (1xx) is passed over."""
+        """Send the request and read the head of the answer; informational answers (1xx) are skipped."""
         if self._transport is None or self._error is not None:
             raise self._error or Broken("the connection is closed")
         self._begin()
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def close(self) -> None:
-        """In order, as far as the server does its part."""
+        """Close it cleanly, as far as the server cooperates."""
         if self._transport is None:
             return
         self._transport.close()
@@ -92,10 +92,10 @@ class Connection(asyncio.Protocol):
                     await self._more()
         self.abort()
 
-    # ── what the transport says ──────────────────────────────────────────────────────────────────────────────────────
+    # ── callbacks of the transport ───────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # pyright: ignore[reportAttributeAccessIssue]  # uvloop's are no asyncio.Transport
+        self._transport = transport  # pyright: ignore[reportAttributeAccessIssue]  # uvloop's are not asyncio.Transport
 
     def data_received(self, data: bytes) -> None:
         if self._head is None:
@@ -120,8 +120,8 @@ class Connection(asyncio.Protocol):
         self._fail(exc or Broken("the connection was closed before an answer" if not self._head else "it was cut"))
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        # The parser knows our methods, and we know it: without an end to that the TLS buffers, 90 kB, would wait for
-        # Python's collector, which never comes by what was there when a program became ready (gc.freeze).
+        # The parser and this object refer to each other. Without breaking that cycle, the TLS buffers, 90 kB, would
+        # wait for Python's collector, which never visits objects from before a program became ready (gc.freeze).
         self._parser = None
 
     def pause_writing(self) -> None:
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         if writable is not None and not writable.done():
             writable.set_result(None)
 
-    # ── what the parser says ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── callbacks of the parser ──────────────────────────────────────────────────────────────────────────────────────
 
     def on_message_begin(self) -> None:
         self._surplus = self._head is not None
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         self._unread = self._size = 0
 
     async def _more(self) -> None:
-        """Until something has happened; raises why nothing can happen any more."""
+        """Wait until something has happened; raises the error when nothing can happen any more."""
         if self._error is not None:
             raise self._error
         self._waiting = asyncio.get_running_loop().create_future()

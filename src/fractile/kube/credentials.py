@@ -1,7 +1,7 @@
-"""Who we are to the API server: from a kubeconfig, or from the service account of a pod.
+"""Our identity for the API server: from a kubeconfig, or from the service account of a pod.
 
-Every fault in these files is one a person made and can mend, so each is a SetupError that names the file and the
-remedy. Tokens are read again: service account tokens rotate about hourly, exec plugins give theirs an expiry.
+Every fault in these files was made by a person who can correct it, so each is a SetupError that names the file and the
+remedy. Tokens are read again: service account tokens rotate about hourly, and exec plugins give theirs an expiry.
 """
 
 import os
@@ -18,8 +18,8 @@ SERVICE_ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class Credentials:
-    """The server's address, how to trust it, and where the bearer token comes from. ``bare`` makes a context that
-    trusts it as ``tls`` does and shows no certificate."""
+    """The server's address, how to trust it, and where the bearer token comes from. ``bare`` creates a context with the
+    same trust as ``tls`` but without a client certificate."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Credentials:
         self._bare = bare
 
     def bearing(self, token: TokenSource) -> "Credentials":
-        """The same server, as the bearer of that token and nobody else: without a certificate of ours."""
+        """The same server with only that token as the identity, without our client certificate."""
         return Credentials(self.server, tls=self._bare(), token=token, server_name=self.server_name)
 
 
@@ -51,7 +51,7 @@ def _is_address(server: str) -> bool:
     try:
         url = urlsplit(server)
         return url.scheme in ("https", "http") and bool(url.hostname) and (url.port is None or url.port > 0)
-    except ValueError:  # a port that is no number, brackets that do not match
+    except ValueError:  # a port that is not a number, brackets that do not match
         return False
 
 
@@ -64,7 +64,7 @@ def load(
 ) -> Credentials:
     """Credentials from ``kubeconfig``; when None: from $KUBECONFIG, then in-cluster, then ~/.kube/config.
 
-    ``context`` chooses another context than the current one; it needs a kubeconfig, so in-cluster is passed over.
+    ``context`` chooses another context than the current one; it needs a kubeconfig, so in-cluster is skipped.
     """
     env = os.environ if environ is None else environ
     if kubeconfig is not None:
@@ -103,7 +103,7 @@ def trust(*, ca: bytes = b"", certificate: bytes = b"", key: bytes = b"", verify
         context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
     except (ssl.SSLError, ValueError) as e:
         raise SetupError(
-            f"the certificate authority is not a PEM certificate ({e}); write the kubeconfig anew"
+            f"the certificate authority is not a PEM certificate ({e}); write the kubeconfig again"
         ) from None
     if not verify:
         context.check_hostname = False
@@ -115,7 +115,7 @@ def trust(*, ca: bytes = b"", certificate: bytes = b"", key: bytes = b"", verify
 
 def present(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Make the context show this client certificate on connections that it opens from now on."""
-    # OpenSSL reads keys from files only. The file is ours alone (mode 0600) and gone when this returns.
+    # OpenSSL reads keys from files only. The file is private (mode 0600) and removed when this returns.
     with tempfile.NamedTemporaryFile(prefix="fractile-") as pem:
         pem.write(certificate + b"\n" + key)
         pem.flush()
@@ -126,7 +126,7 @@ def present(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """The bytes of a file of the user's; SetupError when it cannot be read."""
+    """The bytes of a user's file. Raises SetupError when it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as e:
@@ -134,7 +134,7 @@ def read_file(path: Path, what: str) -> bytes:
 
 
 def _from_kubeconfig(files: list[Path], environ: Mapping[str, str], context: str) -> Credentials:
-    # Imported late: PyYAML is 5 MB that an agent with a service account never needs.
+    # Imported here: PyYAML takes 5 MB that an agent with a service account never needs.
     from fractile.kube import kubeconfig
 
     return kubeconfig.credentials(files, environ, context)

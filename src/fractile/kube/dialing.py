@@ -1,6 +1,6 @@
-"""Reaching a server by name: where it has several addresses, a silent one costs a quarter of a second (RFC 8305).
+"""Connects to a server by name: if it has several addresses, a silent one costs only a quarter of a second (RFC 8305).
 
-asyncio's own ``create_connection`` does that too, but not uvloop's.
+asyncio's own ``create_connection`` does that too, but uvloop's does not.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _NEXT_ADDRESS = 0.25  # seconds after which the next address is tried as well
 
 
 async def connected(host: str, port: int, *, tls: ssl.SSLContext | None, server_name: str | None) -> Connection:
-    """A connection, TLS included. OSError, of the first address, when there is none; the caller bounds the time."""
+    """A connection, TLS included. Raises the first address's OSError if all fail; the caller limits the time."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     reached, _, errors = await staggered_race([partial(_reach, *one) for one in found], _NEXT_ADDRESS)

@@ -1,9 +1,9 @@
-"""Events where a user looks for them: ``kubectl describe pod`` and ``kubectl get events``.
+"""Events where users look for them: ``kubectl describe pod`` and ``kubectl get events``.
 
-Failure rule: an event is a courtesy. ``emit`` never waits and never raises; what cannot be sent in time, or is refused,
-is dropped and counted. The same thing said again raises the count of its event instead of making another, and one
-object and reason make at most ten events: from then on the last one takes the new text (as client-go aggregates).
-``kubectl describe node`` finds the events of a node by its UID, so that is read where who emits does not know it.
+Failure rule: events are best effort. ``emit`` never waits and never raises; an event that cannot be sent in time, or is
+refused, is dropped and counted. A repeated event raises the count of the existing one, and one object and reason make
+at most ten events: from then on the last one gets the new text (as client-go aggregates).
+``kubectl describe node`` finds the events of a node by its UID, so the UID is read if the caller does not know it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from fractile.model.words import printable
 from fractile.wire.kubernetes.objects import Node, Pod
 
 _WAITING = 1000  # distinct events not yet sent
-_REMEMBERED = 4096  # events whose count we may still raise; the server forgets them after an hour
+_REMEMBERED = 4096  # events whose count may still be raised; the server forgets them after an hour
 _PER_REASON = 10
 _QPS, _BURST = 20, 100
 _MAX_MESSAGE = 1024  # characters; the limit of the API
@@ -50,7 +50,7 @@ Subject = Pod | Node | PodRequest | ObjectRef
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """What makes two events the same."""
+    """The properties by which two events are the same."""
 
     about: ObjectRef
     reason: str
@@ -88,13 +88,13 @@ class EventRecorder:
         self._pacer = Pacer(_QPS, _BURST, clock=clock, sleep=sleep)
         self._waiting: OrderedDict[_Text, _Waiting] = OrderedDict()
         self._sent: OrderedDict[_Text, _Sent] = OrderedDict()
-        self._reasons: OrderedDict[tuple[ObjectRef, str], list[str]] = OrderedDict()  # names of the events made
+        self._reasons: OrderedDict[tuple[ObjectRef, str], list[str]] = OrderedDict()  # names of the created events
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def emit(self, about: Subject, reason: str, message: str, type: EventKind = "Warning") -> None:
-        """Say that ``reason`` (CamelCase, constant) happened to the object, in a sentence for its owner."""
+        """Report that ``reason`` (CamelCase, constant) happened to the object, in a sentence for its owner."""
         text = _Text(_reference(about), reason, printable(message[:_MAX_MESSAGE]), type)
         now = self._now()
         waiting = self._waiting.get(text)
@@ -109,18 +109,18 @@ class EventRecorder:
             self.dropped += 1
 
     async def run(self) -> NoReturn:
-        """Send forever; ends by cancellation only."""
+        """Send forever; ends only by cancellation."""
         while True:
-            await self._work.wait()  # no timeout: there is nothing to do until somebody emits
+            await self._work.wait()  # no timeout: there is nothing to do until an event is emitted
             self._work.clear()
             while self._waiting:
-                await self._pacer.wait()  # while we wait here, repeats are still counted into the same event
+                await self._pacer.wait()  # meanwhile repeats are still counted into the same event
                 text, waiting = self._waiting.popitem(last=False)
                 await self._send(text, waiting)
             self._idle.set()
 
     async def flush(self, timeout: float) -> None:
-        """Wait until all is sent, ``timeout`` seconds at most; for the end of a program, while ``run`` still runs."""
+        """Wait until all is sent, at most ``timeout`` seconds; for the end of a program, while ``run`` still runs."""
         try:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
@@ -135,7 +135,7 @@ class EventRecorder:
             log.warning("event dropped object=%s reason=%s error=%s", text.about.name, text.reason, e)
 
     async def _raise_or_create(self, text: _Text, waiting: _Waiting) -> None:
-        namespace = text.about.namespace or "default"  # where the API wants events of cluster-scoped objects
+        namespace = text.about.namespace or "default"  # where the API expects events of cluster-scoped objects
         sent = self._sent.get(text)
         if sent is not None:
             patch = {"count": sent.count + waiting.count, "lastTimestamp": _stamp(waiting.last)}
@@ -143,7 +143,7 @@ class EventRecorder:
                 sent.count += waiting.count
                 self._sent.move_to_end(text)
                 return
-            del self._sent[text]  # it expired; begin anew
+            del self._sent[text]  # it expired; create a new one
         names = self._names(text)
         if len(names) >= _PER_REASON:
             patch = {"message": text.message, "lastTimestamp": _stamp(waiting.last)}
@@ -158,7 +158,7 @@ class EventRecorder:
         _forget_old(self._sent)
 
     async def _patch(self, namespace: str, name: str, patch: Mapping[str, object]) -> bool:
-        """False when the event exists no more."""
+        """Patch the event; False when it no longer exists."""
         try:
             await self._client.merge_patch(paths.event(namespace, name), patch)
         except ApiError as e:
@@ -168,7 +168,7 @@ class EventRecorder:
         return True
 
     async def _complete(self, about: ObjectRef) -> ObjectRef:
-        """With the UID of a node that was named without; an event without it is better than none."""
+        """Add the UID of a node that was named without it; an event without a UID is better than none."""
         if about.kind != "Node" or about.uid:
             return about
         try:

@@ -1,7 +1,7 @@
-"""Credentials from a program that the kubeconfig names (``users[].user.exec``): cloud logins, mostly.
+"""Credentials from a program that the kubeconfig names (``users[].user.exec``), mostly cloud logins.
 
 Protocol: client.authentication.k8s.io/v1 and v1beta1, ExecCredential (KEP-541). The program runs without a terminal;
-what it prints may be a token, a client certificate, or both, with an expiry.
+its output may be a token, a client certificate, or both, with an expiry.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ import msgspec
 from fractile.errors import SetupError
 from fractile.kube.credentials import present
 
-_TIMEOUT = 60.0  # a login service may be slow; a person waits no longer
-_EARLY = 10.0  # seconds before the expiry at which we ask again
+_TIMEOUT = 60.0  # seconds; a login service may be slow, but users wait no longer
+_EARLY = 10.0  # seconds before the expiry at which the program runs again
 
 
 class _EnvVar(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class ExecToken:
 
     async def _output(self) -> bytes:
         command = self._config.command
-        if os.sep in command:  # a bare name is looked up in PATH, anything else counts from the kubeconfig's folder
+        if os.sep in command:  # a bare name is looked up in PATH, anything else is relative to the kubeconfig's folder
             command = str(self._folder / command)
         try:
             process = await asyncio.create_subprocess_exec(

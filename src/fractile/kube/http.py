@@ -1,13 +1,13 @@
 """HTTP/1.1 to one server, over connections that are kept (``connection``).
 
-A general client (httpx2) is 7 MB of the agent's 60, and a call takes three times as long: it brings proxies, cookies,
+A general client (httpx2) takes 7 MB of the agent's 60 and three times as long per call: it brings proxies, cookies,
 redirects and a layer for other event loops, none of which a client of an API server may use.
 
     connection:   (none) --open--> busy --answer read to its end--> idle --next exchange--> busy
                                      └────────── anything else ──────────┴─ too old, or closed by the server ──> gone
 
-Failure rule: ``Cut`` when a connection breaks or is refused, WireError for an answer that is damaged in compression.
-The caller bounds the whole with a timeout; a call that is cancelled gives its connection up. Nothing is repeated here.
+Failure rule: ``Cut`` when a connection breaks or is refused, WireError for an answer whose compression is damaged.
+The caller limits the whole with a timeout; a cancelled call gives up its connection. Nothing is repeated here.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from fractile.kube.pacing import Clock
 
 _CONNECT = 5.0  # seconds, TLS included
 _IDLE = 20  # kept connections
-# The API server closes connections that are idle for 90 s; we leave first, so that no write meets a closing one.
+# The API server closes connections that are idle for 90 s; we close first, so that no write meets a closing one.
 _KEPT = 45.0
 _GZIP = 16 + zlib.MAX_WBITS  # zlib(3): with gzip's own header
 
 
 class Cut(Unreachable):
-    """The connection broke or was refused, at once: worth another attempt, unlike a server that lets us wait."""
+    """The connection broke or was refused immediately: worth another attempt, unlike a server that does not answer."""
 
 
 class HTTPRequest(msgspec.Struct, frozen=True):
-    """``path`` comes after the server's own address; ``headers`` besides those that every request has."""
+    """``path`` is relative to the server's address; ``headers`` are added to those that every request has."""
 
     method: str
     path: str
@@ -46,9 +46,9 @@ class HTTPRequest(msgspec.Struct, frozen=True):
 
 
 class Http:
-    """A client of ``server`` (http or https, HOST, PORT, and perhaps a path before all others).
+    """A client of ``server`` (http or https, HOST, PORT, and perhaps a path prefix).
 
-    ``server_name`` is the name that its certificate must show, when it is not the host's.
+    ``server_name``: the name that its certificate must show, if it is not the host's.
     """
 
     def __init__(
@@ -69,10 +69,11 @@ class Http:
         self._server_name = (server_name or self._host) if self._tls is not None else None
         self._fixed = "".join(f"{k}: {v}\r\n" for k, v in {"Host": url.netloc.rpartition("@")[2], **headers}.items())
         self._clock = clock
-        self._idle: list[tuple[Connection, float]] = []  # the longest idle first, with the times since when
+        self._idle: list[tuple[Connection, float]] = []  # with the time since when; the longest idle first
 
     async def send(self, request: HTTPRequest) -> "HTTPResponse":
-        """The head of the answer; ``HTTPResponse.read``, ``pieces`` or ``close`` must follow."""
+        """Send a request and return the head of the answer; ``HTTPResponse.read``, ``pieces`` or ``close`` must
+        follow."""
         connection = self._kept()
         try:
             if connection is None:
@@ -87,7 +88,7 @@ class Http:
         return HTTPResponse(self, connection, head, self.where(request))
 
     async def close(self) -> None:
-        """Close what is kept."""
+        """Close the kept connections."""
         idle, self._idle = self._idle, []
         for connection, _ in idle:
             await connection.close()
@@ -104,7 +105,7 @@ class Http:
         return f"{request.method} {self._server}{request.path}"
 
     def _kept(self) -> Connection | None:
-        """The one used last, which is the least likely to be closed by now."""
+        """The most recently used connection, which is the least likely to be closed."""
         oldest = self._clock() - _KEPT
         while self._idle and (self._idle[0][1] < oldest or not self._idle[0][0].alive):
             self._idle.pop(0)[0].abort()
@@ -132,7 +133,7 @@ class Http:
 
 
 class HTTPResponse:
-    """An answer whose head has come. Header names are in lower case."""
+    """An answer whose head has arrived. Header names are in lower case."""
 
     def __init__(self, http: Http, connection: Connection, head: Head, where: str) -> None:
         self._http = http
@@ -160,7 +161,7 @@ class HTTPResponse:
             self.close()
 
     def close(self) -> None:
-        """Give the connection back, or up when there is more of the answer to come."""
+        """Return the connection, or drop it if more of the answer is to come."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._http.keep(connection)

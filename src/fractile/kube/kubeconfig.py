@@ -1,7 +1,7 @@
 """Reads a kubeconfig (or several, merged as kubectl merges them) into Credentials.
 
-Format: the v1 Config type of Kubernetes' client-go, tools/clientcmd/api/v1. What we do not support (proxies,
-impersonation, auth-provider) is refused by name: ignoring it would talk to the wrong place as the wrong user.
+Format: the v1 Config type of Kubernetes' client-go, tools/clientcmd/api/v1. Unsupported fields (proxies, impersonation,
+auth-provider) are refused by name: ignoring them would contact the wrong server as the wrong user.
 """
 
 import base64
@@ -75,7 +75,7 @@ class _Config(_Spelled, frozen=True):
 
 
 class _Here(msgspec.Struct, frozen=True):
-    """An entry and the file it came from: relative paths count from that file's folder."""
+    """An entry and the file it came from: relative paths start at that file's folder."""
 
     file: Path
     config: _Config
@@ -151,12 +151,12 @@ def _read(file: Path) -> _Config:
 
 
 def _content(text: bytes, file: Path) -> object:
-    """What the file says. JSON is YAML too; `fractile up` writes it, and then PyYAML's 4 MB are not needed."""
+    """The file's content. JSON is YAML too; `fractile up` writes JSON, for which PyYAML's 4 MB are not needed."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    import yaml  # late: see above
+    import yaml  # imported here: see above
 
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -174,12 +174,12 @@ def _find(lists: list[tuple[Path, list[_Named] | None]], name: str, what: str, n
 
 
 def _bytes(data: str, path: str, at: Path, what: str) -> bytes:
-    """PEM given in place (base64) or by path; empty when neither is there."""
+    """PEM given inline (base64) or by path; empty when neither is given."""
     if data:
         try:
             return base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            raise SetupError(f"{what}-data in {at} is not base64; write the kubeconfig anew") from None
+            raise SetupError(f"{what}-data in {at} is not base64; write the kubeconfig again") from None
     return read_file(at.parent / path, f"the {what}") if path else b""
 
 

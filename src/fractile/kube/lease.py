@@ -1,14 +1,14 @@
 """One leader among the replicas, by a coordination.k8s.io/v1 Lease.
 
-    acquire: the lease is free, ours, or its record did not change for its duration ──> write ourselves in
-    renew:   every ``retry`` seconds; when no renewal succeeded for ``deadline`` seconds, we lead no more
+    acquire: the lease is free, ours, or its record did not change for its duration ──> write our identity
+    renew:   every ``retry`` seconds; when no renewal succeeded for ``deadline`` seconds, we no longer lead
     release: write an empty holder, so that the next one need not wait; not while a write of ours may still arrive
 
-Two rules keep two replicas from leading at once. Time is monotonic and our own: a record is stale when *we* saw it
-unchanged for its duration, whatever clock wrote it. And each write names the resourceVersion that it read, so of two
-that try at once the API server refuses one (409). ``deadline`` is below ``duration``: we stop before others may start,
-and what lies between is for calls that are still on their way. A lease that is missing may have been deleted under its
-holder, who leads on until it looks again: it is waited for as for one that is held.
+Two rules keep two replicas from leading at the same time. Time is monotonic and local: a record is stale when *we* saw
+it unchanged for its duration, whatever clock wrote it. And each write names the resourceVersion that was read, so of
+two simultaneous writes the API server refuses one (409). ``deadline`` is less than ``duration``: we stop before others
+may start, and the time between is for calls that are still on their way. A missing lease may have been deleted under
+its holder, which leads until its next check, so it is waited for like a held one.
 Failure rule: closed. Any doubt (no answer, an error) counts as a failed renewal.
 """
 
@@ -29,15 +29,15 @@ from fractile.wire.kubernetes.objects import Lease
 
 _MOST_TRANSITIONS = 2**31 - 1
 _NEVER = float("-inf")
-_MISSING = "missing"  # stands for the resourceVersion of a lease that is not there
-_LONGEST = 60.0  # seconds; what a record may say of itself, or a nonsensical one would be honoured for years
+_MISSING = "missing"  # stands for the resourceVersion of a lease that does not exist
+_LONGEST = 60.0  # seconds; limits the duration in a record, or a nonsensical one would be honoured for years
 
 log = logging.getLogger(__name__)
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Seconds. Shorter than those of the Kubernetes components (15, 10, 2), so that a leader that was killed is
-    followed within 17 s; ``look`` is how often those who wait read the lease."""
+    """Seconds. Shorter than those of the Kubernetes components (15, 10, 2), so that a killed leader is replaced within
+    17 s; ``look`` is how often waiting replicas read the lease."""
 
     duration: float = 12.0
     deadline: float = 8.0
@@ -65,8 +65,8 @@ class LeaderElector:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.identity = identity
-        self.inherited = False  # whether the lease was not given back by who led before: a write of theirs may arrive
-        self.transitions = 0  # grows with each change of leader: a fence for what a late leader wrote
+        self.inherited = False  # whether the former leader did not release the lease: its last write may still arrive
+        self.transitions = 0  # grows with each change of leader: a fence against late writes of a former leader
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -80,22 +80,22 @@ class LeaderElector:
 
     @property
     def leading(self) -> bool:
-        """Whether we lead at this very moment; false as soon as others may think that they do."""
+        """Whether we lead at this moment; False as soon as another replica may lead."""
         return self.left > 0
 
     @property
     def left(self) -> float:
-        """Seconds for which we surely lead on, whatever happens; 0 or less when we do not."""
+        """Seconds for which we surely lead, whatever happens; 0 or less when we do not."""
         return self._renewed + self._timing.deadline - self._clock()
 
     @property
     def term(self) -> str:
-        """Names this very lead: holder and transitions as the Lease has them, for a check at the API server."""
+        """The name of this term, holder and transitions as in the Lease, for a check at the API server."""
         return f"{self.identity}/{self.transitions}"
 
     async def run(self, work: Callable[[], Awaitable[None]], *, settled: Callable[[], bool] = lambda: True) -> None:
         """Wait until we lead, then run ``work``; returns when it ends or when the lead is lost, which cancels it.
-        ``settled``: whether it is known what became of each write of the work; else the lease is not given back."""
+        ``settled``: whether the outcome of every write of the work is known; otherwise the lease is not released."""
         await self.acquire()
         try:
             async with asyncio.TaskGroup() as group:
@@ -117,11 +117,11 @@ class LeaderElector:
         log.info("leading lease=%s/%s identity=%s", self._namespace, self._name, self.identity)
 
     async def hold(self) -> None:
-        """Renew; returns when the lead is lost."""
+        """Renew the lease; returns when the lead is lost."""
         while self.leading:
             await self._sleep(max(0.0, min(self._timing.retry, self.left)))
             try:
-                # A slow answer must not keep us from noticing that the time is up.
+                # A slow answer must not keep us from noticing that the time is over.
                 async with asyncio.timeout(max(0.0, self.left)):
                     await self._try()
             except TimeoutError:
@@ -129,8 +129,8 @@ class LeaderElector:
         log.warning("lead lost lease=%s/%s identity=%s", self._namespace, self._name, self.identity)
 
     async def release(self) -> None:
-        """Give the lead back, so that another replica need not wait for the lease to run out."""
-        led, self._renewed = self._renewed != _NEVER, _NEVER  # from before the write on: the next may lead at once
+        """Release the lease, so that another replica need not wait until it expires."""
+        led, self._renewed = self._renewed != _NEVER, _NEVER  # before the write: the next leader may start immediately
         if not led:
             return
         try:
@@ -146,13 +146,13 @@ class LeaderElector:
         working.cancel()
 
     async def _try(self) -> bool:
-        """One round: read, decide, write. True when we lead after it."""
+        """Read, decide and write once; True when we lead after it."""
         begun, leading = self._clock(), self.leading
         try:
             lease = await self._read()
             if not self._ours_to_take(lease):
                 if lease is not None:
-                    self._renewed = _NEVER  # somebody else leads: be sure that we do not
+                    self._renewed = _NEVER  # another replica leads, so make sure that we do not
                 return False
             await self._write(lease, holder=self.identity)
         except (ApiError, Unreachable, WireError) as e:
@@ -190,7 +190,7 @@ class LeaderElector:
         same = before is not None and before.holder_identity == self.identity
         transitions = before.lease_transitions or 0 if before is not None else 0
         if same and self.leading:
-            transitions = self.transitions  # an edit of the Lease must not change the term in which bindings are sent
+            transitions = self.transitions  # an edit of the Lease must not change the term that bindings carry
         elif before is not None and not same:
             transitions = self._after(transitions)
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -215,8 +215,8 @@ class LeaderElector:
         self.transitions = transitions
 
     def _after(self, transitions: int) -> int:
-        """The next number. The API server takes 32 bits: nobody could lead any more after whoever wrote the last of
-        them, so that one is followed by a number that hardly any term had."""
+        """The next number of transitions. The API server takes 32 bits: after the largest number no replica could lead
+        any longer, so it is followed by a random one that hardly any term has had."""
         return transitions + 1 if transitions < _MOST_TRANSITIONS else self._rng.randrange(1, 2**30)
 
 

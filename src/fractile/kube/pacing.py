@@ -1,4 +1,4 @@
-"""A token bucket, so that no program of ours floods the API server whatever its callers do."""
+"""A token bucket, so that our programs never flood the API server, whatever their callers do."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ Clock = Callable[[], float]
 
 
 class Pacer:
-    """``rate`` calls a second on average, up to ``burst`` at once. Waiters are served in the order they came."""
+    """``rate`` calls a second on average, up to ``burst`` without a wait. Waiters are served in order of arrival."""
 
     def __init__(self, rate: float, burst: int, *, clock: Clock, sleep: Sleep = asyncio.sleep) -> None:
         self._rate = rate
@@ -19,7 +19,7 @@ class Pacer:
         self._seen = clock()
 
     def reserve(self) -> float:
-        """Take one token, if need be from the future, and return the seconds to wait for it (0 = go ahead)."""
+        """Take one token, if necessary from the future, and return the seconds to wait for it (0 = go ahead)."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._rate)
         self._seen = now

@@ -1,6 +1,6 @@
-"""The URL paths of the objects we touch.
+"""The URL paths of the objects that we use.
 
-Names reach us in extender bodies too, so each is checked here: a name can never leave its place in the path.
+Names also come from extender bodies, so each is checked here: a name can never leave its place in the path.
 """
 
 import re
@@ -76,7 +76,7 @@ def config_map(namespace: str, name: str) -> str:
 
 
 def resource_quotas(namespace: str = "") -> str:
-    """Those of a namespace; of all namespaces when it is empty."""
+    """The resource quotas of a namespace; of all namespaces when it is empty."""
     return f"{_core(namespace)}/resourcequotas" if namespace else "/api/v1/resourcequotas"
 
 
@@ -103,7 +103,7 @@ def extended_resources() -> str:
 
 
 def extended_resource(name: str) -> str:
-    """``name`` is the object's name (``wire.extended_resource.object_name``), not the card's UUID."""
+    """``name`` is the object's name (``wire.fractile.extended_resource.object_name``), not the card's UUID."""
     return f"{extended_resources()}/{_checked(name)}"
 
 

@@ -3,12 +3,12 @@
     list ──> watch ──(cut, silent, damaged)──> watch from the last version ──(410)──> list, compare ──> watch ...
 
 A watch alone is not enough: after a 410 the server cannot say what was deleted meanwhile, so the list is compared with
-what was reported before. The reflector therefore remembers (uid, resourceVersion) of every object, and nothing else of
-it: at 50,000 pods that is 15 MB, where the objects would be hundreds.
+what was reported before. The reflector therefore remembers only (uid, resourceVersion) of every object: 15 MB for
+50,000 pods, instead of hundreds for whole objects.
 
 Failure rule: it never gives up and never forgets. While the server is away the view stays as it was; callers that must
-not act on an old view watch ``synced`` and the age of their own decisions. An exception of a callback is a bug and ends
-``run``. After a list the new objects are reported before the vanished ones: a receiver must bear both for a moment.
+not act on an old view check ``synced`` and the age of their own decisions. An exception of a callback is a bug and ends
+``run``. After a list the new objects are reported before the vanished ones; receivers must tolerate both for a moment.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from fractile.wire.kubernetes.objects import ObjectMeta
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
-_LONG = 5.0  # seconds; a watch that lived so long ended in the normal way and is resumed without a wait
+_LONG = 5.0  # seconds; a watch that lasted this long ended normally and is resumed without a wait
 _STREAMING_TRIES = 2
-_REFUSALS = 3  # after so many 5xx in a row the version itself may be the fault (etcd restored from a backup)
+_REFUSALS = 3  # after so many 5xx in a row the version itself may be the cause (etcd restored from a backup)
 
 log = logging.getLogger(__name__)
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An object that exists no more; ``uid`` tells it from a later one of the same name."""
+    """An object that no longer exists; ``uid`` distinguishes it from a later one of the same name."""
 
     namespace: str
     name: str
@@ -50,21 +50,21 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
 
 
 _Key = tuple[str, str]
-Listed = Callable[[set[str], float], None]  # UIDs, and when they were asked for
+Listed = Callable[[set[str], float], None]  # UIDs, and when they were requested
 
 
 def _nobody_compares(uids: set[str], asked: float) -> None:
-    """Where the collection is known from nowhere else."""
+    """For collections that are known only through the reflector."""
 
 
 class Reflector(Generic[K]):
     """Calls ``changed`` with each new state of an object and ``gone`` when it is deleted or leaves the selector.
 
-    A pod deleted and created anew under its name is ``gone`` with the old uid, then ``changed`` with the new one, even
-    when both happened unseen. ``synced`` is set when all objects of the first list have been reported.
+    A pod that is deleted and recreated under its name is ``gone`` with the old uid, then ``changed`` with the new one,
+    even if both happened unseen. ``synced`` is set when all objects of the first list have been reported.
     ``listed`` is called after each whole list with the UIDs of all that exist, and with the time of ``clock`` at which
-    the list was asked for: what was known before that time and is not among them is gone, however it became known.
-    ``streaming`` asks for the list as a watch (sendInitialEvents), which spares the server's memory, where it can.
+    the list was requested: an object known before that time and not among them is gone, however it became known.
+    ``streaming`` requests the list as a watch (sendInitialEvents), which saves memory on servers that support it.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Reflector(Generic[K]):
 
     @property
     def version(self) -> str:
-        """From where the watch would resume; "" when a list is due."""
+        """The version from which the watch would resume; "" when a list is due."""
         return self._version
 
     @property
@@ -118,7 +118,7 @@ class Reflector(Generic[K]):
         return None if self._heard is None else self._clock() - self._heard
 
     def __len__(self) -> int:
-        """How many objects are known now."""
+        """Number of objects known now."""
         return len(self._known)
 
     async def run(self) -> NoReturn:
@@ -133,7 +133,7 @@ class Reflector(Generic[K]):
             await self._sleep(wait)
 
     async def _cycle(self) -> None:
-        """One watch, after a list where the place to resume from is lost."""
+        """Run one watch, after a list if there is no version to resume from."""
         if self._version:
             await self._follow()
         elif self._streaming_tries > 0:
@@ -143,7 +143,7 @@ class Reflector(Generic[K]):
             await self._follow()
 
     def _failed(self, error: ApiError | Unreachable | WireError) -> float:
-        """Decide from where to go on, and how long to wait before."""
+        """Decide where to resume; returns how long to wait before that."""
         if isinstance(error, ApiError):
             self._refusals += 1
             if error.code in (400, 410, 422) or (error.code >= 500 and self._refusals >= _REFUSALS):
@@ -174,7 +174,7 @@ class Reflector(Generic[K]):
         self._complete(seen, version, asked)
 
     async def _try_streaming(self) -> None:
-        """Streaming is given up when the server refuses it, or when its end mark fails to come twice."""
+        """Stream once. Streaming is abandoned when the server refuses it, or when its end mark is missing twice."""
         self._streaming_tries -= 1
         try:
             await self._stream()
@@ -185,7 +185,7 @@ class Reflector(Generic[K]):
             raise
 
     async def _stream(self) -> None:
-        """List and watch in one stream; what it reports before the end mark is not yet the whole."""
+        """List and watch in one stream; before the end mark its reports are incomplete."""
         seen: set[_Key] | None = set()
         asked = self._clock()
         async with aclosing(self._watch(initial_events=True)) as events:
@@ -196,7 +196,7 @@ class Reflector(Generic[K]):
                     self._apply(event)
                     seen.add((event.metadata.namespace, event.metadata.name))
                 elif INITIAL_EVENTS_END in (event.metadata.annotations or {}):
-                    # What was deleted during the list is in ``seen`` but no longer known, so it is not missed here.
+                    # Objects deleted during the list are in ``seen`` but no longer known: they are not reported again.
                     self._complete(seen, event.metadata.resource_version, asked)
                     self._streaming_tries = _STREAMING_TRIES
                     seen = None
@@ -231,7 +231,7 @@ class Reflector(Generic[K]):
             self._see(event.metadata, event.object)
 
     def _complete(self, seen: set[_Key], version: str, asked: float) -> None:
-        """All objects that exist at ``version`` are in ``seen``: the others are gone."""
+        """Forget all objects that are not in ``seen``, which holds everything that exists at ``version``."""
         for key in [key for key in self._known if key not in seen]:
             self._forget(key)
         self._listed({known.uid for known in self._known.values()}, asked)

@@ -1,8 +1,8 @@
-"""Whether the bearer of a token may do something, in the words of the API server: it is asked as the bearer.
+"""Whether the bearer of a token may do something, as the API server decides when called with that token.
 
-A SelfSubjectAccessReview says both at once, whether the token is good and what it may do, and everybody who is known to
-the API server may make one about himself (ClusterRole system:basic-user). So our programs need no right to look at
-other people's tokens, as a TokenReview would. Failure rule: closed. No answer is ``UNKNOWN``, and no yes is kept longer
+A SelfSubjectAccessReview answers both questions, whether the token is valid and what it allows, and every identity that
+the API server knows may create one about itself (ClusterRole system:basic-user). So our programs need no right to
+review other tokens, as a TokenReview would. Failure rule: closed. No answer is ``UNKNOWN``, and no yes is kept longer
 than ``KEPT``.
 """
 
@@ -20,8 +20,8 @@ from fractile.kube.pacing import Clock, Pacer
 from fractile.kube.tokens import StaticToken
 from fractile.kube.transport import Repeat, Transport
 
-KEPT = 10.0  # seconds for which an answer is not asked for again
-_MOST = 64  # answers that are kept
+KEPT = 10.0  # seconds for which an answer is reused
+_MOST = 64  # the most answers that are kept
 _TIMEOUT = 5.0
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -29,7 +29,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 class May(Enum):
     YES = "yes"
     NO = "no"  # known, and not allowed
-    STRANGER = "stranger"  # the token is nobody's
+    STRANGER = "stranger"  # the token is not valid
     UNKNOWN = "unknown"  # the API server does not answer
 
 
@@ -43,15 +43,15 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class Reviewer:
-    """Asks with the caller's token alone: never with our own certificate."""
+    """Calls only with the caller's token, never with our own certificate."""
 
     def __init__(self, access: Credentials, *, clock: Clock = time.monotonic) -> None:
         self._access = access
         self._clock = clock
-        self._kept: dict[bytes, tuple[May, float]] = {}  # by digest, so that no token lies around; the oldest first
+        self._kept: dict[bytes, tuple[May, float]] = {}  # by digest, so that no token is stored; the oldest first
 
     async def may(self, token: str, *, path: str, verb: str = "get") -> May:
-        """Whether the bearer may do that with a path that is no resource."""
+        """Whether the bearer may use this verb on a non-resource path."""
         key = hashlib.sha256(f"{verb} {path} {token}".encode()).digest()
         now = self._clock()
         self._kept = {k: (answer, until) for k, (answer, until) in self._kept.items() if until > now}

@@ -1,4 +1,4 @@
-"""Where a bearer token comes from, and when it is asked for again."""
+"""Where a bearer token comes from, and when it is read again."""
 
 import time
 from pathlib import Path
@@ -44,7 +44,7 @@ class StaticToken:
 
 
 class FileToken:
-    """A token in a file that somebody else renews."""
+    """A token in a file that another program renews."""
 
     def __init__(self, path: Path, *, clock: Clock = time.monotonic) -> None:
         self._path = path

@@ -1,10 +1,10 @@
 """One HTTP exchange with the API server, and when it is repeated.
 
-Failure rule: an error status is ApiError, no answer is Unreachable, an answer that is no Kubernetes JSON is WireError.
+Failure rule: an error status is ApiError, no answer is Unreachable, an answer that is not Kubernetes JSON is WireError.
 A write that its ``fence`` does not allow is NotLeading, and was not begun.
-429 is repeated for every verb but Binding (priority and fairness refuses before anything is done), 500, 502, 503, 504
-and lost connections only for verbs that may be done twice. 401 makes us read the token anew, once. Everything else is
-the caller's to decide.
+429 is repeated for every verb but Binding (priority and fairness refuses before anything is done); 500, 502, 503, 504
+and lost connections only for verbs that may be done twice. After a 401 the token is read again, once. Everything else
+is left to the caller.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from fractile.kube.pacing import Pacer, Sleep
 
 _ATTEMPTS = 5
 _TRANSIENT = (500, 502, 503, 504)
-_LONGEST_RETRY_AFTER = 30.0  # seconds; a server that asks for more is asked again earlier
+_LONGEST_RETRY_AFTER = 30.0  # seconds; if a server requests a longer wait, the call is still repeated after this
 
 
 Fence = Callable[[], float]
@@ -36,7 +36,7 @@ def open_fence() -> float:
 
 
 class Repeat(Enum):
-    """Which failures of a call may be answered by doing it again."""
+    """Which failures of a call may be answered by repeating it."""
 
     NEVER = "never"
     REFUSED = "refused"  # only 429: the call was not begun
@@ -44,7 +44,7 @@ class Repeat(Enum):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """metav1.Status, as far as it is shown. Also the object of a watch event of type ERROR."""
+    """The relevant part of metav1.Status, which is also the object of a watch event of type ERROR."""
 
     kind: str = ""
     code: int = 0
@@ -53,8 +53,8 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    """Sends requests at a bounded pace over kept connections. ``fence`` says for how many seconds writes are allowed:
-    it is asked right before each, and none is waited for any longer."""
+    """Sends requests at a limited pace over kept connections. ``fence`` returns for how many seconds writes are
+    allowed: it is called right before each write, and no write is awaited for longer."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Transport:
         content_type: str = "application/json",
         repeat: Repeat = Repeat.ALWAYS,
     ) -> bytes:
-        """The body of a successful answer."""
+        """Send a request and return the body of a successful answer."""
         request = _request(method, path, params=params, body=body, content_type=content_type)
         backoff = Backoff(base=0.1, cap=5.0, rng=self._rng)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -130,14 +130,14 @@ class Transport:
         return body
 
     async def _exchange(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
-        """Send with the token of the moment; after a 401 once more with a new one."""
+        """Send with the current token; after a 401 once more with a new one."""
         answer, body = await self._send(request, whole=whole)
         if answer.status == 401 and self._credentials.token.rejected():
             return await self._send(request, whole=whole)
         return answer, body
 
     async def _send(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
-        """The answer, with its body if the ``whole`` is wanted or it is a refusal."""
+        """The answer, with its body if ``whole`` is set or it is a refusal."""
         token = await self._credentials.token.token()
         if token:
             headers = {**request.headers, "Authorization": f"Bearer {token}"}
@@ -148,7 +148,7 @@ class Transport:
             if limit <= 0:
                 raise NotLeading("this replica does not lead; another one answers in a moment")
         try:
-            # One limit for all of it, so that an answer that drips in cannot hold us.
+            # One limit for all of it, so that an answer that arrives in drips cannot hold us up.
             async with asyncio.timeout(limit):
                 answer = await self._http.send(request)
                 return answer, await answer.read() if whole or answer.status >= 300 else b""
@@ -157,7 +157,7 @@ class Transport:
 
 
 class RetryLater(ApiError):
-    """An ApiError that says when to come back (Retry-After); 0 when it does not."""
+    """An ApiError with the seconds until a retry (Retry-After); 0 if the server gave none."""
 
     retry_after: float = 0.0
 
@@ -196,7 +196,7 @@ def _refusal(answer: HTTPResponse, body: bytes) -> ApiError:
     known = status_error(body)
     if known is not None:
         error = RetryLater(answer.status, known.reason, known.message)
-    else:  # a proxy, a load balancer, or no API server at all
+    else:  # a proxy, a load balancer, or not an API server at all
         text = " ".join(body.decode(errors="replace").split())
         error = RetryLater(answer.status, answer.reason, text[:200] or "(no text)")
     error.retry_after = _retry_after(answer)
@@ -205,5 +205,5 @@ def _refusal(answer: HTTPResponse, body: bytes) -> ApiError:
 
 def _retry_after(answer: HTTPResponse) -> float:
     text = answer.headers.get("retry-after", "")
-    # The API server sends whole seconds; a date (RFC 9110 allows it) is treated as none.
+    # The API server sends whole seconds; a date (RFC 9110 allows it) is ignored.
     return min(float(text), _LONGEST_RETRY_AFTER) if text.isascii() and text.isdigit() else 0.0

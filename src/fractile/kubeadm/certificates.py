@@ -1,6 +1,6 @@
-"""The certificates that kube-scheduler is to use towards the extender, looked at before it gets them.
+"""The certificates that kube-scheduler will use with the extender, checked before they are installed.
 
-kube-scheduler ends when a file is no certificate, and says nothing when one has expired: then every GPU pod just waits.
+kube-scheduler exits if a file is not a certificate, but does not report an expired one: then every GPU pod just waits.
 """
 
 import socket
@@ -20,7 +20,7 @@ _TIMEOUT = 3.0  # seconds
 
 
 def read(tls: Tls, *, now: datetime) -> dict[str, File]:
-    """``ca``, ``client`` and ``client-key``, those that are named; SetupError says what is wrong with one."""
+    """The files ``ca``, ``client`` and ``client-key``, as far as ``tls`` names them. SetupError if one is invalid."""
     found: dict[str, File] = {}
     if tls.ca:
         found["ca"] = File(files.read(Path(tls.ca)))
@@ -56,9 +56,9 @@ def _check_pair(tls: Tls) -> None:
 
 
 def unreachable(extender: ExtenderConfig) -> str:
-    """Why kube-scheduler would not reach the extender from this node; empty when it would.
+    """Why kube-scheduler could not reach the extender from this node; empty when it could.
 
-    Its static pod uses network and names of the node, so what is seen here is what it will see.
+    Its static pod uses the node's network and host names, so the result here holds for it too.
     """
     url = urlsplit(extender.url)
     host = url.hostname or ""

@@ -1,11 +1,12 @@
-"""The files that kube-scheduler's static pod needs on a control-plane node, written and taken away.
+"""Writes and removes the files that kube-scheduler's static pod needs on a control-plane node.
 
-Failure rule: a file is there whole or not at all (a new one beside it, synced, then renamed), also after a crash. What
-kube-scheduler reads is named by its content and never changed, so a manifest always means the same configuration, and
-the one before can be gone back to as long as it is not pruned. Only names of our own making are ever removed.
+Failure rule: a file is complete or absent, also after a crash (a new file is written next to it, synced, then renamed).
+Files that kube-scheduler reads are named by their content and never changed, so a manifest always means the same
+configuration, and the previous one can be restored until it is pruned. Only files with names that this module makes are
+removed.
 
-Kubelet runs every file of its folder of manifests but those that begin with a dot (pkg/kubelet/config/file.go), so the
-backup lies elsewhere, and the file that is about to be renamed begins with a dot.
+Kubelet runs every file in its manifest folder except those that begin with a dot (pkg/kubelet/config/file.go), so the
+backup is elsewhere, and the name of the temporary file begins with a dot.
 """
 
 import contextlib
@@ -54,13 +55,13 @@ class NodeRoot(msgspec.Struct, frozen=True):
 
 
 def named(kind: str, file: File) -> str:
-    """Where it lies on the node: the name says what is in it."""
+    """The file's path on the node; the name contains a hash of the content."""
     suffix = "yaml" if kind == "scheduler" else "pem"
     return f"{FOLDER}/{kind}-{hashlib.sha256(file.data).hexdigest()[:12]}.{suffix}"
 
 
 def manifest(place: NodeRoot) -> str:
-    """The text of the manifest; SetupError when this is no control-plane node of kubeadm's, or an odd one."""
+    """The text of the manifest; SetupError unless this is a control-plane node as kubeadm sets it up."""
     path = place.manifest
     if not path.parent.is_dir():
         raise SetupError(f"{path.parent} does not exist: this is no control-plane node that kubeadm has set up")
@@ -72,7 +73,7 @@ def manifest(place: NodeRoot) -> str:
 
 
 def read(path: Path) -> bytes:
-    """A plain file's content; SetupError says what it is instead."""
+    """The content of a regular file; SetupError if it is anything else."""
     try:
         described = path.lstat()
         if stat.S_ISLNK(described.st_mode):
@@ -87,7 +88,7 @@ def read(path: Path) -> bytes:
 
 
 def _no_second(path: Path) -> None:
-    """A copy of the manifest in that folder is a second kube-scheduler, whatever its name."""
+    """SetupError if the folder has a copy of the manifest: whatever its name, it runs a second kube-scheduler."""
     for other in sorted(path.parent.iterdir()):
         if other == path or other.name.startswith(".") or not other.is_file():
             continue
@@ -99,7 +100,7 @@ def _no_second(path: Path) -> None:
 
 @contextlib.contextmanager
 def alone(place: NodeRoot) -> Generator[None]:
-    """Nobody else changes the manifest meanwhile. The lock is on the folder, so it leaves no file behind."""
+    """Lock the manifest against other installers. The lock is on the folder, so it leaves no file behind."""
     descriptor = os.open(place.manifest.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +112,7 @@ def alone(place: NodeRoot) -> Generator[None]:
 
 
 def write_manifest(place: NodeRoot, text: str) -> None:
-    """With the mode and the owner of the one that it replaces."""
+    """Replace the manifest, keeping its mode and owner."""
     was = place.manifest.lstat()
     data = text.encode()
     _replace(place.manifest, data, mode=stat.S_IMODE(was.st_mode), owner=(was.st_uid, was.st_gid))
@@ -125,19 +126,19 @@ def write_backup(place: NodeRoot, text: str) -> None:
 
 
 def missing(place: NodeRoot, files: Mapping[str, File]) -> dict[str, File]:
-    """Those that are not there as they should be."""
+    """The files that are absent or have other content."""
     return {path: file for path, file in files.items() if not _is(place.at(path), file.data)}
 
 
 def write(place: NodeRoot, files: Mapping[str, File], *, owner: tuple[int, int]) -> None:
-    """``owner``: whom kube-scheduler runs as, for what only it may read."""
+    """Write the files. ``owner``: the user and group of kube-scheduler, for the files that only it may read."""
     _folder(place.at(FOLDER), 0o755)
     for path, file in files.items():
         _replace(place.at(path), file.data, mode=0o600 if file.secret else 0o644, owner=owner if file.secret else None)
 
 
 def prune(place: NodeRoot, keep: frozenset[str]) -> None:
-    """Remove what we once wrote and nothing names any more, and folders that are empty then."""
+    """Remove files of ours that are not in ``keep``, and folders that this leaves empty."""
     folder = place.at(FOLDER)
     if folder.is_dir():
         for path in folder.iterdir():
@@ -151,7 +152,7 @@ def prune(place: NodeRoot, keep: frozenset[str]) -> None:
 
 
 def names_in(place: NodeRoot, configuration: str) -> frozenset[str]:
-    """A configuration that is in use, and what files of ours it names."""
+    """The path of a configuration in use, and the files of ours that it names."""
     if not configuration:
         return frozenset()
     path = place.at(configuration)
@@ -173,13 +174,13 @@ def _folder(path: Path, mode: int) -> None:
 
 def _replace(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | None) -> None:
     new = path.with_name(f".{path.name}.fractile-new")
-    new.unlink(missing_ok=True)  # of a run that was killed
+    new.unlink(missing_ok=True)  # left by a killed run
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             os.fchmod(file.fileno(), mode)
-            if owner is not None and os.geteuid() == 0:  # others work on a tree of their own (--root)
+            if owner is not None and os.geteuid() == 0:  # other users work on their own tree (--root)
                 os.fchown(file.fileno(), *owner)
             file.flush()
             os.fsync(file.fileno())

@@ -1,12 +1,12 @@
-"""Whether the kube-scheduler of this node runs as its manifest says, and is healthy.
+"""Checks whether the kube-scheduler of this node runs as its manifest says and is healthy.
 
-The old program answers until kubelet has ended it, so an answer alone proves nothing. Kubelet starts the program with
-the manifest's own words, and every configuration has a name of its own: a process with exactly that command line is the
-new one. It must be the same process, and healthy, for some seconds: one that cannot read its configuration ends at once
-and is started again and again.
+The old process answers until kubelet has ended it, so an answer alone proves nothing. Kubelet starts the process with
+the manifest's own command line, and every configuration has a unique name, so a process with exactly that command line
+is the new one. The same process must be healthy for some seconds: one that cannot read its configuration exits
+immediately and is restarted again and again.
 
-Failure rule: closed. What cannot be seen counts as not healthy; ``waited`` says why. No answer takes longer than
-``_TIMEOUT``, and the certificate is not checked, since kube-scheduler makes it by itself for the loopback address.
+Failure rule: closed. What cannot be observed counts as unhealthy; ``waited`` says why. Each request is limited to
+``_TIMEOUT``. The certificate is not checked, since kube-scheduler generates it for the loopback address.
 """
 
 import http.client
@@ -33,7 +33,7 @@ _BAD = re.compile(r"^[EF]\d{4} |\berr(or)?\b|^panic", re.IGNORECASE)
 
 
 class Clock(Protocol):
-    """Monotonic seconds, and waiting for some."""
+    """A monotonic clock in seconds that can also sleep."""
 
     def now(self) -> float: ...
 
@@ -41,7 +41,7 @@ class Clock(Protocol):
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):
-    """``reason``: why it is not healthy; empty when it is. ``log``: its last words about it."""
+    """``reason``: why it is not healthy; empty when it is. ``log``: its last log lines about that."""
 
     seconds: float
     reason: str = ""
@@ -49,7 +49,7 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
 
 
 def check_visible(proc: Path) -> None:
-    """SetupError when no processes can be seen here: nothing could be said about the new one."""
+    """SetupError when the node's processes are not visible, so that the new one could not be found."""
     if not (proc / "1" / "cmdline").exists():
         raise SetupError(
             f"{proc} shows no processes of the node, so nobody would notice whether kube-scheduler runs; "
@@ -58,7 +58,7 @@ def check_visible(proc: Path) -> None:
 
 
 def processes(proc: Path, command: tuple[str, ...]) -> frozenset[int]:
-    """Those that were started with exactly these words."""
+    """The processes with exactly this command line."""
     wanted = b"".join(word.encode() + b"\0" for word in command)
     found: set[int] = set()
     for path in proc.iterdir():
@@ -73,7 +73,7 @@ def processes(proc: Path, command: tuple[str, ...]) -> frozenset[int]:
 
 
 def answers(host: str, port: int) -> str:
-    """Empty when ``/healthz`` says yes, else why not. Every version serves it, to everybody."""
+    """Why ``/healthz`` does not return 200; empty when it does. Every version serves it without authentication."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=context)
@@ -95,7 +95,7 @@ def waited(
     clock: Clock,
     asked: Callable[[str, int], str] = answers,
 ) -> SchedulerHealth:
-    """Wait until it runs and is healthy, ``limit`` seconds at most."""
+    """Wait until kube-scheduler runs and is healthy, for at most ``limit`` seconds."""
     proc = root / "proc"
     begin = clock.now()
     since, steady, seen = begin, frozenset[int](), set[int]()
@@ -130,11 +130,11 @@ def _why(running: frozenset[int], seen: set[int]) -> str:
 
 
 def last_words(root: Path) -> tuple[str, ...]:
-    """Of the pod's containers: what looks like an error in the newest log that has any, else just the end of one."""
+    """The errors in the newest log of the pod's containers that has any, else the end of the newest log."""
     try:
         logs = list((root / _LOGS).glob(f"kube-system_{NAME}-*/{NAME}/*.log"))
         logs.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        # Of the newest pod only; a program that has just been started again has said nothing yet.
+        # All logs of the newest pod, since a process that has just restarted has not logged anything yet.
         told = [_words(path) for path in logs if path.parent == logs[0].parent]
     except OSError:
         return ()  # kubelet has removed them
@@ -144,7 +144,7 @@ def last_words(root: Path) -> tuple[str, ...]:
 
 
 def _errors(words: list[str]) -> list[str]:
-    """Versions up to 1.22 end with a line of plain text."""
+    """The lines that look like errors; versions up to 1.22 end with a line of plain text instead."""
     return [line for line in words if _BAD.search(line)] or [line for line in words if not _FINE.match(line)]
 
 

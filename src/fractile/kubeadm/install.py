@@ -1,13 +1,12 @@
-"""kube-scheduler of a kubeadm control-plane node is told to read Fractile's configuration, or is told so no more.
+"""Makes kube-scheduler on a kubeadm control-plane node read Fractile's configuration, or undoes that.
 
-    read ──> plan ──> files and backup ──> manifest ──> wait ──> prune what nothing names any more
-     │ strange: refused      (kubelet sees nothing yet)   │          │ not healthy
+    read ──> plan ──> files and backup ──> manifest ──> wait ──> prune what is no longer named
+     │ unusual: refused      (kubelet sees nothing yet)   │          │ not healthy
      └─ nothing is written                                │          └──> the manifest as it was, wait again, prune
                                                           └─ from here on kubelet acts
 
-Killed at any point, the node has the old manifest with all that it names, or the new one with all that it names, and
-the command can be run again. Of several control-plane nodes each has a manifest of its own, and only one of their
-schedulers leads at a time.
+If the command is killed at any point, the node has the old or the new manifest, with all files that it names, and the
+command can be run again. Each control-plane node has its own manifest, and only one scheduler leads at a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,12 +27,12 @@ from fractile.wire.kubernetes import scheduler_config
 from fractile.wire.kubernetes.scheduler_config import SchedulerConfigOptions, Tls
 
 _FLAG = {"policy": "policy-config-file", "config": "config"}
-_BACK = 60.0  # seconds that the program before gets at least: nothing is gained by giving up on it sooner
+_BACK = 60.0  # minimum wait for the restored program, in seconds: giving up sooner gains nothing
 _NOTE = "# kube-scheduler 1.{minor}, by `fractile install-scheduler`. Its name says what is in it: do not edit it.\n"
 
 
 class ManifestChange(msgspec.Struct, frozen=True):
-    """``files``: path on the node -> what must lie there. ``base``: the manifest without anything of ours."""
+    """``files``: path on the node -> required content. ``base``: the manifest without anything of ours."""
 
     was: Manifest
     will: Manifest
@@ -42,20 +41,20 @@ class ManifestChange(msgspec.Struct, frozen=True):
 
     @property
     def configuration(self) -> str:
-        """What kube-scheduler will read; empty when it is to read none of ours."""
+        """The configuration that kube-scheduler will read; empty when it will read none of ours."""
         file = self.files.get(self.will.ours)
         return file.data.decode() if file else ""
 
 
 class InstallOutcome(msgspec.Struct, frozen=True):
-    """``health``: None when nobody waited. ``back``: of the program before, when the change was taken back."""
+    """``health``: None without waiting. ``back``: the health after the change was undone, if it was."""
 
     health: SchedulerHealth | None = None
     back: SchedulerHealth | None = None
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """``limit``: how long it may take, in seconds; 0: nobody waits. ``asked``: why an address is not healthy."""
+    """``limit``: how long it may take, in seconds; 0: do not wait. ``asked``: says why an address is not healthy."""
 
     limit: float
     clock: Clock
@@ -63,8 +62,8 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 def version(manifest: Manifest, told: int | None) -> int:
-    """The minor version of kube-scheduler; WireError when its image does not say one that is known, and nobody else
-    does, or when the two differ."""
+    """The minor version of kube-scheduler, from its image or from ``told``. WireError when the image's version is
+    unknown; SetupError when neither gives a version, or when they differ."""
     image = manifest.image.partition("@")[0]
     _, colon, tag = image.rpartition("/")[2].rpartition(":")
     release = tag.partition("-")[0].partition("+")[0] if colon else ""
@@ -82,7 +81,7 @@ def version(manifest: Manifest, told: int | None) -> int:
 
 
 def install(place: NodeRoot, text: str, wish: SchedulerConfigOptions, *, now: datetime) -> ManifestChange:
-    """What is to be done; nothing is written. Files of ``wish`` are read here and get names of their own."""
+    """Plan the installation; nothing is written. The files that ``wish`` names are read and given names of ours."""
     was = static_pod.read(text)
     files, tls = _certificates(wish.extender.tls if wish.extender else Tls(), now)
     extender = msgspec.structs.replace(wish.extender, tls=tls) if wish.extender else None
@@ -96,9 +95,9 @@ def install(place: NodeRoot, text: str, wish: SchedulerConfigOptions, *, now: da
 
 
 def removal(place: NodeRoot, text: str) -> ManifestChange:
-    """The manifest without our lines: what it was to the byte, but for what others have changed since.
+    """Plan the removal: the manifest without our lines is the original to the byte, except for later changes by others.
 
-    The backup is for a manifest that cannot be read any more, which a person has to look at.
+    The backup is for a manifest that can no longer be parsed and must be repaired by hand.
     """
     try:
         base = static_pod.without(text)
@@ -114,7 +113,7 @@ def nothing_to_do(place: NodeRoot, change: ManifestChange) -> bool:
 
 
 def apply(place: NodeRoot, change: ManifestChange, wait: Wait) -> InstallOutcome:
-    """Do it; when kube-scheduler does not become healthy by an installation, take it back."""
+    """Apply the change; undo an installation after which kube-scheduler does not become healthy."""
     if wait.limit:
         scheduler_health.check_visible(place.root / "proc")
     with scheduler_files.alone(place):
@@ -124,13 +123,13 @@ def apply(place: NodeRoot, change: ManifestChange, wait: Wait) -> InstallOutcome
         if not wait.limit:
             if not change.files:
                 tidy(place, change.will)
-            return InstallOutcome()  # of an installation, the configuration before stays for whoever goes back by hand
+            return InstallOutcome()  # an installation keeps the previous configuration for a manual return
         health = _healthy(place, change.will, wait)
         if not health.reason:
             tidy(place, change.will)
             return InstallOutcome(health)
         if not change.files:
-            return InstallOutcome(health)  # it was asked to be as it was, and that it is
+            return InstallOutcome(health)  # a removal: the manifest already is the original
         scheduler_files.write_manifest(place, change.was.text)
         back = _healthy(place, change.was, msgspec.structs.replace(wait, limit=max(wait.limit, _BACK)))
         tidy(place, change.was)
@@ -138,7 +137,7 @@ def apply(place: NodeRoot, change: ManifestChange, wait: Wait) -> InstallOutcome
 
 
 def tidy(place: NodeRoot, manifest: Manifest) -> None:
-    """Remove what this manifest does not name."""
+    """Remove files of ours that this manifest does not name."""
     scheduler_files.prune(place, scheduler_files.names_in(place, manifest.ours))
 
 
@@ -156,7 +155,7 @@ def _healthy(place: NodeRoot, manifest: Manifest, wait: Wait) -> SchedulerHealth
 
 
 def _certificates(tls: Tls, now: datetime) -> tuple[dict[str, File], Tls]:
-    """The files that are named there, checked, under names of ours; and what the configuration says of them."""
+    """The checked files that ``tls`` names, under names of ours; and ``tls`` with these names."""
     found = certificates.read(tls, now=now)
     paths = {kind: scheduler_files.named(kind, file) for kind, file in found.items()}
     files = {paths[kind]: file for kind, file in found.items()}

@@ -1,1 +1,1 @@
-"""Local clusters, simulated nodes and image building: nothing that production programs import."""
+"""Local clusters, simulated nodes and image building; production programs import nothing from here."""

@@ -99,15 +99,15 @@ class ClusterLayout(msgspec.Struct, frozen=True):
 
     @property
     def sharing(self) -> Path:
-        return self.config / "sharing.yaml"  # the control plane looks at it every two seconds
+        return self.config / "sharing.yaml"  # the control plane polls it every two seconds
 
     @property
     def authority(self) -> Path:
-        return self.pki / "cluster" / "ca.crt"  # has signed the certificates of everything but etcd
+        return self.pki / "cluster" / "ca.crt"  # signed the certificates of all components except etcd
 
     @property
     def debug_token(self) -> Path:
-        return self.pki / "debug-token"  # who may read it may see /debug/state of the control plane
+        return self.pki / "debug-token"  # gives access to /debug/state of the control plane
 
     @property
     def etcd(self) -> Path:
@@ -123,14 +123,14 @@ class ClusterLayout(msgspec.Struct, frozen=True):
 
     @property
     def kept_logs(self) -> Path:
-        return self.root.parent.with_name("logs") / self.name  # beside the clusters, since no cluster is left there
+        return self.root.parent.with_name("logs") / self.name  # not below the cluster, which is removed
 
     @property
     def pins(self) -> Path:
         return self.root / "run" / "ns"
 
     def pin(self, index: int) -> Path:
-        """The file that keeps the mount namespace of a node alive."""
+        """The file that pins the mount namespace of a node."""
         return self.pins / str(index)
 
     def record(self, component: str) -> Path:
@@ -147,11 +147,11 @@ class ClusterLayout(msgspec.Struct, frozen=True):
         return self.shortcuts / self.name / str(index)
 
     def all_nodes(self) -> list[NodeLayout]:
-        """The nodes that have a folder, whatever the state says."""
+        """All nodes that have a folder, whatever the state file says."""
         return [NodeLayout(folder) for folder in sorted((self.root / "nodes").glob("*"))]
 
     def write(self, path: Path, content: str | bytes, *, mode: int = 0o600) -> Path:
-        """Put ``content`` into ``path`` in one step, unless it is there already."""
+        """Write ``content`` to ``path`` atomically, unless the file already has it."""
         data = content.encode() if isinstance(content, str) else content
         if path.exists() and path.read_bytes() == data:
             return path
@@ -164,7 +164,7 @@ class ClusterLayout(msgspec.Struct, frozen=True):
 
 
 def clusters_dir(*, uid: int, env: Mapping[str, str]) -> Path:
-    """The folder of all local clusters of this user."""
+    """The folder of this user's local clusters."""
     if uid == 0:
         return Path("/var/lib/fractile/clusters")
     state = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "/")) / ".local" / "state")
@@ -172,7 +172,7 @@ def clusters_dir(*, uid: int, env: Mapping[str, str]) -> Path:
 
 
 def shortcuts_dir(*, uid: int, env: Mapping[str, str]) -> Path:
-    """A folder with a short path, where this user may make links."""
+    """A folder with a short path, in which this user may create links."""
     if uid == 0:
         return Path("/run/fractile")
     runtime = env.get("XDG_RUNTIME_DIR")
@@ -184,12 +184,12 @@ def default_clusters_dir() -> Path:
 
 
 def cluster_names(clusters: Path) -> list[str]:
-    """The clusters that exist, also half-made ones."""
+    """The names of the clusters that exist, including incomplete ones."""
     return sorted(p.name for p in clusters.glob("*") if p.is_dir()) if clusters.is_dir() else []
 
 
 def layout(clusters: Path, name: str) -> ClusterLayout:
-    """The layout of cluster ``name``; SetupError when no cluster can have that name."""
+    """The layout of cluster ``name``; SetupError when the name is invalid."""
     if not _NAME.fullmatch(name):
         raise SetupError(
             f"{name!r} cannot name a cluster; use at most 30 lower-case letters, digits and hyphens, "
@@ -200,7 +200,7 @@ def layout(clusters: Path, name: str) -> ClusterLayout:
 
 @contextmanager
 def locked(place: ClusterLayout) -> Generator[None]:
-    """Hold the cluster's lock; SetupError at once when another command holds it. The kernel frees it on a crash."""
+    """Hold the cluster's lock; SetupError immediately when another command holds it. The kernel frees it on a crash."""
     place.lock.parent.mkdir(parents=True, exist_ok=True)
     while True:
         descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""What a person sees while a cluster starts: one line per step, with its time, on the error stream."""
+"""The progress messages while a cluster starts: one line per step, with its duration, on the error stream."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -28,9 +28,9 @@ class Progress:
 
     @contextmanager
     def step(self, what: str, *, note: str = "") -> Generator[ProgressStep]:
-        """Times the step; a failed step is reported as failed before the error goes on.
+        """Time a step; a failed step is reported before its error is raised.
 
-        A step that takes minutes has a ``note``, which is shown when it begins.
+        ``note``: for a step that takes minutes, shown when it begins.
         """
         if note:
             self.line(what, f"{note} ...")

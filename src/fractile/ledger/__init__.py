@@ -1,1 +1,1 @@
-"""What is free where. The only writer of capacity: fed by watches, asked by the extender, rebuilt from the API."""
+"""What is free where. The only writer of capacity: fed by watches, read by the extender, rebuilt from the API."""

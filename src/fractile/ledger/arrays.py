@@ -1,11 +1,11 @@
 """The cards of the cluster as arrays: row = slot of a card on its node, column = node; and a digest of each node.
 
-The extender asks "which nodes have a card with so much free, or so many unused cards" of all nodes at once, so there is
-a digest of each (``ledger.digest``): a scan of 5,000 nodes is then a few passes over one short array each, 3 us where a
-pass over all cards takes 20. A slot without a card has memory 0 and free -1. The digest counts no free memory
-on cards whose cores are all promised: nothing more is placed there.
+The extender needs to know which of all nodes have a card with so much free, or so many unused cards, so each node
+has a digest (``ledger.digest``): a scan of 5,000 nodes is then a few passes over one short array each, 3 us instead of
+20 for a pass over all cards. A slot without a card has memory 0 and free -1. The digest counts no free memory on cards
+whose cores are all promised, since nothing more is placed there.
 
-Devices that are no GPUs have arrays of their own, in which "memory" counts their shares.
+Non-GPU devices have their own arrays, in which "memory" counts their shares.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ __all__ = ["Bools", "CardArrays", "CardLayer", "Ints"]
 
 _SLOTS = 8
 _COLUMNS = 64
-_FEW = 64  # changes that are followed one by one
+_FEW = 64  # the most changes that are tracked individually
 
 
 class CardLayer:
-    """Some of the cards. Two layers are never the same, so that what was worked out for one holds for no other."""
+    """A subset of the cards. Layers compare by identity, so that a result for one is never used for another."""
 
     def __init__(self, arrays: "CardArrays") -> None:
         self._arrays = arrays
@@ -36,7 +36,7 @@ class CardLayer:
 
 
 class CardArrays:
-    """Columns are handed out to nodes and taken back; arrays grow by doubling. Shapes (slots, columns), int64 MiB."""
+    """Columns are assigned to nodes and returned; arrays grow by doubling. Shapes (slots, columns), int64 MiB."""
 
     def __init__(self) -> None:
         self.memory: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
@@ -44,22 +44,22 @@ class CardArrays:
         self.free_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
         self.coreless: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
         self.free_slots: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # device ids, where a card has few
-        self.slices: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # containers with a part
-        self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # its place in ``models``
-        self.models: list[str] = []  # of the cards that are there; in which order, changes
-        self._of_model: list[int] = []  # how many cards each has
+        self.slices: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # containers that hold a part
+        self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # index into ``models``
+        self.models: list[str] = []  # of the present cards; their order may change
+        self._of_model: list[int] = []  # number of cards of each model
         self.cells: dict[CardUUID, tuple[int, int]] = {}
         self._cards: dict[tuple[int, int], CardUUID] = {}
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
-        self.usable: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)  # free memory that still has cores beside it
+        self.usable: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)  # free memory on cards that also have free cores
         self.spare_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # that can be promised
         self.moves = 0  # cards that came or went
-        self.width = 0  # columns that were ever in use: those behind them are empty
+        self.width = 0  # columns that were ever in use: all later ones are empty
         self._layers: list[CardLayer] = []
-        self._written: list[int] = []  # columns, the last ones
-        self._forgotten = 0  # writes before those
+        self._written: list[int] = []  # the columns of the latest writes
+        self._forgotten = 0  # number of earlier writes
         self._digest = Digest(_COLUMNS)
-        self._stale: set[int] = set()  # columns that were written since the digest was last asked for
+        self._stale: set[int] = set()  # columns written since the digest was last read
         self.names: list[NodeName | None] = [None] * _COLUMNS
         self._column: dict[str, int] = {}  # by NodeName; plain str so that names from the wire need no cast
         self._unused = list(range(_COLUMNS - 1, -1, -1))
@@ -70,7 +70,7 @@ class CardArrays:
 
     @property
     def digest(self) -> Digest:
-        """Of each node, as its cards are now."""
+        """The digest of each node, from its cards as they are now."""
         if self._stale:
             self._digest.follow(list(self._stale), memory=self.memory, usable=self.usable, idle=self.idle)
             self._stale.clear()
@@ -78,12 +78,12 @@ class CardArrays:
 
     @property
     def node_memory(self) -> Ints:
-        """By column: MiB of all cards."""
+        """By column: MiB of all cards together."""
         return self.digest.memory
 
     @property
     def node_free(self) -> Ints:
-        """By column: MiB that are free on all cards, where there are cores beside them."""
+        """By column: MiB free on all cards that also have free cores."""
         return self.digest.free
 
     @property
@@ -93,22 +93,22 @@ class CardArrays:
 
     @property
     def most_free(self) -> Ints:
-        """By column: the most MiB that are free on one card, -1 where there is none."""
+        """By column: the most free MiB on one card, -1 without cards."""
         return self.digest.most_free
 
     @property
     def cards(self) -> Ints:
-        """By column: how many there are."""
+        """By column: number of cards."""
         return self.digest.cards
 
     @property
     def unused(self) -> Ints:
-        """By column: how many cards nobody holds any part of."""
+        """By column: number of cards that no pod holds a part of."""
         return self.digest.unused
 
     @property
     def fullness(self) -> Ints:
-        """By column: of the memory of all cards, in 1/1000."""
+        """By column: used part of the memory of all cards, in 1/1000."""
         return self.digest.fullness
 
     def column(self, node: NodeName) -> int:
@@ -150,26 +150,26 @@ class CardArrays:
         return self.free_slot(column)
 
     def keep(self, layer: CardLayer) -> None:
-        """Cards that leave their place leave the layer too; who comes is to be marked."""
+        """Keep the layer up to date: cards that leave their place also leave it; its owner marks new ones."""
         self._layers.append(layer)
 
     def drop(self, layer: CardLayer) -> None:
-        """The layer is no longer kept up to date."""
+        """Stop keeping the layer up to date."""
         self._layers.remove(layer)
 
     @property
     def changes(self) -> int:
-        """How many writes there were."""
+        """Number of writes so far."""
         return self._forgotten + len(self._written)
 
     def changed_since(self, changes: int) -> list[int] | None:
-        """The columns written since there were so many; None when they are many, or nobody knows any more."""
+        """The columns written since there were ``changes`` writes; None when they are many or no longer known."""
         if changes < self._forgotten or self.changes - changes > _FEW:
             return None
         return list(dict.fromkeys(self._written[changes - self._forgotten :]))
 
     def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
-        """Which card is in the slot, which is free."""
+        """Put a card into a free slot."""
         self.moves += 1
         self.cells[uuid] = slot, column
         self._cards[slot, column] = uuid
@@ -222,7 +222,7 @@ class CardArrays:
         free_slots: int,
         slices: int,
     ) -> bool:
-        """Whether a card, and the digest of its node, are as they should be."""
+        """Whether a card's values, and its node's digest, equal the given ones."""
         usable: list[int] = self.usable[:, column].tolist()
         return (
             self.memory[slot, column] == memory
@@ -240,7 +240,7 @@ class CardArrays:
         )
 
     def clear(self, slot: int, column: int) -> None:
-        """Take one card out; a node without cards gives its column back."""
+        """Take a card out; a node without cards returns its column."""
         self.moves += 1
         self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
         self._leave_model(slot, column)
@@ -254,8 +254,8 @@ class CardArrays:
             self._unused.append(column)
 
     def _leave_model(self, slot: int, column: int) -> None:
-        """The card there counts no longer. A model without cards goes: an agent may name any number of models, one
-        after the other. The last of the list takes its place."""
+        """Uncount the card's model, and drop a model without cards: an agent may report any number of models, one after
+        the other. The last model of the list takes the dropped one's index."""
         number = int(self.model[slot, column])
         self.model[slot, column] = 0
         self._of_model[number] -= 1

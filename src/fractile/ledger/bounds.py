@@ -1,7 +1,7 @@
 """Which nodes and cards the quota leaves to a pod, as masks over the arrays of GPUs.
 
-What a column's node is called by its labels, and whether its cards are of one model, changes only when cards come or go
-or labels change: it is worked out anew then, when it is next needed, in a millisecond at 5,000 nodes.
+The labels of a column's node, and whether its cards are all of one model, change only when cards come or go or labels
+change. They are then recomputed at the next use, which takes a millisecond at 5,000 nodes.
 """
 
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ _KEPT = 64  # layers; 64 KB each at 8,192 columns
 
 class CapacityBounds:
     _places: list[NodePlace]
-    _place: Ints  # of each column, its place in ``_places``
+    _place: Ints  # of each column, its index into ``_places``
     _only: Ints  # of each column, the model of all its cards, or _MIXED
 
     def __init__(self, arrays: CardArrays, usage: LedgerUsage) -> None:
         self._arrays = arrays
         self._usage = usage
-        self._seen: tuple[int, int] | None = None  # the version of the usage, and how many columns
-        self._pools: dict[frozenset[str], Bools] = {}  # columns that are in one of them; as many as namespaces name
-        self._layers: dict[tuple[frozenset[Model], frozenset[Model]], CardLayer] = {}  # by what is closed
+        self._seen: tuple[int, int] | None = None  # the version of the usage, and the number of columns
+        self._pools: dict[frozenset[str], Bools] = {}  # columns in one of the pools; one entry per set in a quota
+        self._layers: dict[tuple[frozenset[Model], frozenset[Model]], CardLayer] = {}  # by ``closed`` and ``alone``
         self._renew()
 
     def nodes(self, left: Allowance) -> Bools | None:
@@ -46,7 +46,7 @@ class CapacityBounds:
         return self._pools[pools]
 
     def narrowed(self, request: PodRequest, left: Allowance) -> PodRequest:
-        """The request for such cards only as are open to it."""
+        """The request restricted to the cards that the quota leaves to it."""
         if not left.closed and not left.alone:
             return request
         opened = self._opened(left)
@@ -64,7 +64,7 @@ class CapacityBounds:
         return msgspec.structs.replace(request, containers=tuple(map(narrow, request.containers)))
 
     def somewhere(self, request: PodRequest, left: Allowance | None) -> bool:
-        """Whether some node seems to have room within the quota; only a look at the node is sure."""
+        """Whether some node seems to have room within the quota; only a check of the node itself is certain."""
         gpus = others.of_gpus(self.narrowed(request, left) if left else request)
         if not gpus.containers:
             return True
@@ -73,7 +73,7 @@ class CapacityBounds:
         return bool((meets if nodes is None else meets & nodes).any())
 
     def alike(self, columns: Ints) -> list[object]:
-        """For each column what quotas can tell nodes apart by: labels, and the models of the cards."""
+        """For each column, what quotas can distinguish nodes by: labels, and the models of the cards."""
         self._renew()
         pairs = zip(columns.tolist(), self._place[columns].tolist(), self._only[columns].tolist(), strict=True)
         return [(place, only if only != _MIXED else self._models(column)) for column, place, only in pairs]
@@ -83,7 +83,7 @@ class CapacityBounds:
         return tuple(dict.fromkeys(self._arrays.model[there, column].tolist()))
 
     def _opened(self, left: Allowance) -> CardLayer:
-        """All cards but those of closed models, and those of nodes that cannot give enough."""
+        """All cards except those of closed models and those on nodes that cannot give enough."""
         self._renew()
         key = frozenset(left.closed), left.alone
         if key not in self._layers:
@@ -99,12 +99,12 @@ class CapacityBounds:
         mask: Bools = ~closed[(self._place * width) + self._arrays.model]
         if left.alone:
             short = self._table(left.alone)
-            # A node with several models has -1 there, which is an index too, and does not count.
+            # A node with several models has -1 there, which is a valid index, so its value must be masked out.
             mask &= ~((self._only != _MIXED) & short[(self._place * width) + self._only])
         return mask
 
     def _table(self, models: Iterable[Model]) -> Bools:
-        """Flat: whether cards of a model in a place are among those, place by place."""
+        """Flat, place by place: whether cards of a model in a place are among ``models``."""
         wanted = set(models)
         names = self._arrays.models or [""]
         pairs = ((place.model, model) in wanted for place in self._places for model in names)

@@ -1,9 +1,9 @@
-"""The classes, and which cards each of them has now.
+"""The device classes, and which cards match each of them now.
 
-Thousands of classes may exist, of which few are asked for: the members of one are found when it is first asked for, as
-a layer of the arrays (one byte for each of their cells), and kept up to date from then on. The layers that were asked
-for last are kept. A class names its devices by what they say of themselves, and most cards say the same as many others,
-so one look at each card finds out what it says and nothing more.
+Thousands of classes may exist, of which few are requested. The members of a class are found when it is first requested,
+as a layer of the arrays (one byte per cell), and kept up to date from then on. Only the most recently requested layers
+are kept. A class selects devices by their properties, and many cards have equal properties, so each distinct set of
+properties is matched only once.
 
     put(), drop(), spoil() ──> classes          resolve(request) ──> layer of the class ──> Selector.members
     Ledger.on_card()       ──> layers in use    members(name)    ──┘
@@ -24,8 +24,8 @@ from fractile.model.units import WHOLE, Percent
 from fractile.policy.classes import matches
 from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX
 
-LAYERS = 256  # kept at a time; 40 KB each where there are 40,000 cards
-_OWN = frozenset({"index", "nodeName"})  # what every card says differently
+LAYERS = 256  # the most that are kept; 40 KB each with 40,000 cards
+_OWN = frozenset({"index", "nodeName"})  # properties that differ from card to card
 
 _Said = Callable[[Card], Hashable]
 
@@ -38,12 +38,12 @@ class ClassIndex:
         self._most = layers
         self._classes: dict[str, DeviceClass] = {}
         self._spoiled: dict[str, str] = {}
-        self.changes = 0  # how often a class came, changed or went
-        self._layers: OrderedDict[str, KeptLayer] = OrderedDict()  # the last asked for at the end
+        self.changes = 0  # how often a class was added, changed or removed
+        self._layers: OrderedDict[str, KeptLayer] = OrderedDict()  # the most recently requested at the end
         ledger.on_card(self._placed)
 
     def put(self, cls: DeviceClass) -> bool:
-        """There is such a class; whether it is new, or another than before."""
+        """Add or change a class; returns whether anything changed."""
         self._spoiled.pop(cls.name, None)
         if self._classes.get(cls.name) == cls:
             return False
@@ -53,12 +53,12 @@ class ClassIndex:
         return True
 
     def spoil(self, name: str, reason: str) -> None:
-        """There is an object of that name which is no class, for a reason that those who ask for it are told."""
+        """Record that the object of that name is invalid; refusals quote the reason."""
         self.drop(name)
         self._spoiled[name] = reason
 
     def drop(self, name: str) -> None:
-        """The class is gone. Who runs stays; who comes waits."""
+        """Remove the class. Running pods stay; new ones wait."""
         self._forget(name)
         self.changes += 1
         self._classes.pop(name, None)
@@ -68,7 +68,7 @@ class ClassIndex:
         return self._classes.get(name)
 
     def spoiled(self, name: str) -> str | None:
-        """Why the object of that name is no class."""
+        """Why the object of that name is invalid; None if it is not."""
         return self._spoiled.get(name)
 
     def __iter__(self) -> Iterator[DeviceClass]:
@@ -78,7 +78,7 @@ class ClassIndex:
         return len(self._classes)
 
     def members(self, cls: DeviceClass) -> KeptLayer:
-        """The healthy cards of the class, as they are now and as they will be."""
+        """The healthy cards of the class, kept up to date."""
         layer = self._layers.get(cls.name)
         if layer is not None:
             self._layers.move_to_end(cls.name)
@@ -115,24 +115,25 @@ def _fill(layer: KeptLayer, cls: DeviceClass, cards: Iterator[Card]) -> None:
 
 
 def _said(cls: DeviceClass) -> _Said:
-    """What of a card decides whether it is of the class."""
+    """The properties of a card that decide whether the class matches it."""
     if any(r.key in _OWN for r in cls.requirements):
         return lambda card: card.uuid
     return lambda card: (card.type, card.model, card.memory, card.shares, card.properties)
 
 
-# ── what a pod asks for ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── resolving a pod's request ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def resolved(request: PodRequest | Refusal | None, index: ClassIndex) -> PodRequest | Refusal | None:
-    """``resolve`` for what a dialect made of a pod."""
+    """``resolve`` for the result of a dialect."""
     return resolve(request, index) if isinstance(request, PodRequest) else request
 
 
 def resolve(request: PodRequest, index: ClassIndex) -> PodRequest | Refusal:
-    """The request with what its classes stand for now; a Refusal for the whole pod when one of them stands for nothing.
+    """The request with its classes replaced by what they stand for now; a Refusal of the whole pod if a class is
+    unusable.
 
-    Requests that name no class come back as they are.
+    Requests that name no class are returned unchanged.
     """
     if not any(c.request.device_class for c in request.containers):
         return request
@@ -148,7 +149,7 @@ def resolve(request: PodRequest, index: ClassIndex) -> PodRequest | Refusal:
 
 
 def _resolve(asked: ContainerRequest, index: ClassIndex, *, beside: bool) -> ContainerRequest | Refusal:
-    """``beside``: the container has slots of the other kind too, to which classes of that kind belong."""
+    """``beside``: the container also has slots of the other kind, for the classes of that kind."""
     classes: list[DeviceClass] = []
     names = asked.request.device_class.split(",")
     for name in names:
@@ -192,7 +193,7 @@ def _request(count: int, cls: DeviceClass, selector: Selector) -> Request:
         count=count,
         memory=cls.memory,
         cores=cls.cores,
-        # Time without memory would be worth nothing: the part of the time is a part of the memory too.
+        # Compute time without memory would be useless: the same percentage applies to memory.
         memory_percent=Percent(0) if cls.memory else cls.cores,
         cores_limit=cls.cores,
         selector=selector,

@@ -1,7 +1,7 @@
-"""Sums over the cards of each node, the most that one card has, and how many there are; one number per column.
+"""Per node: sums over its cards, the largest value of one card, and the number of cards; one number per column.
 
-The digest follows the cards when it is asked for, not with every write: 90,000 writes of a rebuild are then worked out
-in one go, and a few writes between two filters cost what they did.
+The digest follows the cards when it is read, not with every write: the 90,000 writes of a rebuild are then worked out
+in one pass, and a few writes between two filters cost no more than they would one by one.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ _FEW = 4  # columns of 8 cards for which plain Python is faster than numpy's cal
 
 
 class Digest:
-    """Of ``width`` columns, none of which has a card."""
+    """For ``width`` columns, initially without cards."""
 
     def __init__(self, width: int) -> None:
         self.memory: Ints = np.zeros(width, np.int64)
@@ -26,7 +26,7 @@ class Digest:
         self.fullness: Ints = np.zeros(width, np.int64)  # of the node's memory, in 1/1000
 
     def grow(self, more: int) -> None:
-        """So many columns without cards behind the others."""
+        """Append ``more`` columns without cards."""
         self.memory = np.pad(self.memory, (0, more))
         self.free = np.pad(self.free, (0, more))
         self.largest = np.pad(self.largest, (0, more))
@@ -36,7 +36,7 @@ class Digest:
         self.fullness = np.pad(self.fullness, (0, more))
 
     def follow(self, columns: list[int], *, memory: Ints, usable: Ints, idle: Bools) -> None:
-        """These columns were written; the arrays are of all cards, (slots, columns)."""
+        """Work out the columns that were written; the arrays hold all cards, (slots, columns)."""
         if len(columns) <= _FEW:
             for column in columns:
                 self._one(column, memory=memory, usable=usable, idle=idle)

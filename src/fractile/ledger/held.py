@@ -1,4 +1,4 @@
-"""What pods hold of one card, as running totals. Of a device that is no GPU the same totals count shares."""
+"""What pods hold of one card, as running totals. For a non-GPU device the same totals count shares."""
 
 import msgspec
 
@@ -28,12 +28,12 @@ class HeldOnDevice(msgspec.Struct, gc=False):
 
 
 def size(card: Card) -> int:
-    """What there is of the card in all: MiB of a GPU, shares of another device."""
+    """Total size of the card: MiB of a GPU, shares of another device."""
     return card.memory if card.type == GPU else card.shares
 
 
 def check(card: Card, held: HeldOnDevice, charge: Charge, *, slots: int) -> Refusal | None:
-    """Why the card cannot bear a charge beside what is held; None when it can."""
+    """Why the card cannot take a charge in addition to what is held; None when it can."""
     if bool(charge.shares) is (card.type == GPU) or (charge.shares and (charge.memory or charge.cores)):
         return Refusal(Code.MALFORMED, f"card {card.uuid} is a {card.type}, which is not counted like that")
     if card.type != GPU:

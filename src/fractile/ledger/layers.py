@@ -1,8 +1,8 @@
-"""Cards that are picked out for long: a layer of the arrays that keeps a digest of each node, as the arrays do.
+"""Long-lived selections of cards: a layer of the arrays with a digest of each node, like that of the arrays.
 
-So "which nodes have a card of the class with so much free" is one pass over 5,000 numbers and not over 40,000 cells,
-which would also push out of the processor's caches what comes next. The digest follows the arrays lazily: what was
-written since it was last asked for is worked out when it is asked for again.
+"Which nodes have a card of the class with so much free" is then one pass over 5,000 numbers and not over 40,000 cells,
+which would also evict other data from the processor's caches. The digest follows the arrays lazily: writes since the
+last read are worked out at the next read.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _NEVER = -1
 
 
 class KeptLayer(CardLayer):
-    """A layer that ``CardArrays`` knows: cards that leave their place leave it, and it grows with the arrays."""
+    """A layer registered with ``CardArrays``: cards that leave their place leave it, and it grows with them."""
 
     _usable: Ints
     _unused: Ints
@@ -23,33 +23,33 @@ class KeptLayer(CardLayer):
 
     def __init__(self, arrays: CardArrays) -> None:
         super().__init__(arrays)
-        self.selector = Selector(members=self)  # these cards, whatever else they are
-        self._seen = _NEVER  # changes of the arrays that the digest knows
-        self._moves = _NEVER  # of the arrays that the models know
+        self.selector = Selector(members=self)  # these cards, without further conditions
+        self._seen = _NEVER  # the arrays' ``changes`` as of the digest
+        self._moves = _NEVER  # the arrays' ``moves`` as of the models
         arrays.keep(self)
 
     def mark(self, card: CardUUID) -> None:
-        """Take a card in; one that has no place here is passed over."""
+        """Add a card; one that has no place in the arrays is ignored."""
         cell = self._arrays.cells.get(card)
         if cell is not None:
             self.mask[cell] = True
             self._seen = self._moves = _NEVER
 
     def drop(self) -> None:
-        """Be a layer without cards, that nobody keeps any more."""
+        """Remove all cards, and stop following the arrays."""
         self._arrays.drop(self)
         self.mask = np.zeros(self._arrays.memory.shape, np.bool_)
         self._seen = self._moves = _NEVER
 
     @property
     def usable(self) -> Ints:
-        """By column: the most memory that is free, with cores beside it, on one of the node's cards; -1 without any."""
+        """By column: the most free memory on one of the node's cards that also has free cores; -1 without any."""
         self._follow()
         return self._usable
 
     @property
     def unused(self) -> Ints:
-        """By column: how many of the node's cards nobody holds any part of."""
+        """By column: number of the node's cards that no pod holds a part of."""
         self._follow()
         return self._unused
 

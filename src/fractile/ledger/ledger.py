@@ -7,14 +7,14 @@
        └───────────────────────────────┘ forget(): the Binding was refused     │ move(): kubelet chose   │
        ^                               │                                       └─── another card ────────┤
        │                               └ overdue(): no news for too long; the caller asks the API ───────┘
-       └── observe() of a pod we never assumed (restart, another replica) goes straight to bound
+       └── observe() of a pod that was never assumed (restart, another replica) goes straight to bound
 
-Assumptions, as kube-scheduler's cache states its own:
-- A pod is known by its UID; a pod re-created under the same name is another pod.
-- Transitions that come late or twice change nothing: confirm, forget and release of an unknown UID are no-ops, so a
-  deletion that overtakes the answer of a Binding never leaves a charge behind.
-- A bound pod's placement changes only through move(); what else its annotation says later is not believed.
-- Charges belong to card UUIDs, not to nodes: a card that vanishes and returns finds its charges again.
+Assumptions, stated as in kube-scheduler's cache:
+- A pod is identified by its UID; a pod recreated under the same name is another pod.
+- Late or repeated transitions change nothing: confirm, forget and release of an unknown UID are no-ops, so a deletion
+  that overtakes the answer of a Binding never leaves a charge behind.
+- A bound pod's placement changes only through move(); later changes of its annotation are ignored.
+- Charges belong to card UUIDs, not to nodes: a card that vanishes and returns still has its charges.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
 from fractile.policy.cards.effort import DeadEnds
 from fractile.policy.cards.state import NO_LIMIT, CardState, NodeState
 
-Rules = Callable[[NodeName, str], SharingRule]  # of node and model
+Rules = Callable[[NodeName, str], SharingRule]  # by node and model
 
 
 def _free(node: NodeName, model: str) -> SharingRule:
@@ -52,11 +52,11 @@ class EntryState(StrEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds, or since when an answer about it
-    is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold.
-    ``moving``: the API server may still show the placement before, whose cards are charged too. ``rank``: who gives way
-    if the cards were promised twice. ``decided``: the version of the pod that its last move's write names, which is the
-    one before it; 0: not known.
+    """One pod's hold. ``since``: the monotonic time, in seconds, of the assumption or of the start of a wait for an
+    answer about it. ``sent``: a write that binds the pod to this node may be on its way, so the hold must not end on a
+    guess. ``moving``: the API server may still show the previous placement, whose cards are charged too. ``rank``:
+    which pod gives way if the cards were promised twice. ``decided``: the version of the pod that the write of its last
+    move names (the one before the move); 0: not known.
     """
 
     state: EntryState
@@ -71,7 +71,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Conflict(msgspec.Struct, frozen=True, gc=False):
-    """What a pod claims whose cards cannot bear it."""
+    """The claim of a pod whose cards cannot hold it."""
 
     placement: Placement
     owner: QuotaOwner
@@ -79,12 +79,12 @@ class _Conflict(msgspec.Struct, frozen=True, gc=False):
 
 
 def _cards(placement: Placement) -> Iterable[CardUUID]:
-    """Each card of which it has a part, once."""
+    """Each card of the placement, once."""
     return {s.card: None for c in placement.containers for s in c.slices}
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """Counts for people and metrics."""
+    """Counts for logs and metrics."""
 
     nodes: int
     cards: int
@@ -104,32 +104,32 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ledger:
-    """Single-threaded: every method runs to its end on the program's event loop. ``slots``: how many each card has."""
+    """Single-threaded: every method runs to its end on the program's event loop. ``slots``: per card."""
 
     def __init__(self, clock: Callable[[], float], *, slots: int = NO_LIMIT) -> None:
         self._clock = clock
         self._slots = slots
         self._rules: Rules = _free
         self._sized = False
-        self.reshared = 0  # how often rules said something else of a node
+        self.reshared = 0  # how often the rules for a node changed
         self._arrays = CardArrays()
         self._others = CardArrays()
         self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
-        self._sick: dict[CardUUID, tuple[NodeName, Card]] = {}  # reported, and given to no new pod
+        self._sick: dict[CardUUID, tuple[NodeName, Card]] = {}  # reported, but not available to new pods
         self._held: dict[CardUUID, HeldOnDevice] = {}
         self._withheld: dict[CardUUID, Charge] = {}
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, _Conflict] = {}
-        self._sharing: dict[CardUUID, tuple[PodUID, ...]] = {}  # who claims a part of it: holds and conflicts
-        self._stirred: dict[PodUID, None] = {}  # conflicts that may end otherwise than when they were last looked at
+        self._sharing: dict[CardUUID, tuple[PodUID, ...]] = {}  # pods that claim a part: holds and conflicts
+        self._stirred: dict[PodUID, None] = {}  # conflicts whose outcome may have changed since they were last checked
         self._displaced: list[PodUID] = []
         self._drifted = 0
         self._generation = 0
-        self._stamps: dict[NodeName, int] = {}  # of each node that has cards, the generation of its last change
+        self._stamps: dict[NodeName, int] = {}  # the generation of the last change of each node with cards
         self.usage = LedgerUsage()  # what each namespace holds, and the quotas
         self.bounds = CapacityBounds(self._arrays, self.usage)
-        self.dead_ends = DeadEnds()  # what was sought on nodes as they were, and not found
+        self.dead_ends = DeadEnds()  # searches that failed on nodes in their current state
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,7 +138,7 @@ class Ledger:
         return self._clock()
 
     def put_card(self, node: NodeName, card: Card) -> None:
-        """A node reports a card, or reports it again with other properties. Cards without memory are not counted."""
+        """Record a card that a node reports, new or with other properties. Cards without memory are not counted."""
         place = self._places.get(card.uuid)
         if place is not None and place.card == card and place.node == node:
             return
@@ -159,7 +159,7 @@ class Ledger:
             tell(card)
 
     def drop_card(self, uuid: CardUUID) -> None:
-        """The card is gone from its node; what pods hold of it stays recorded."""
+        """Remove a card that is gone from its node; what pods hold of it stays recorded."""
         place = self._places.pop(uuid, None)
         self._sick.pop(uuid, None)
         self._stir(uuid)
@@ -170,7 +170,7 @@ class Ledger:
             self._card_left(place.node)
 
     def withhold(self, uuid: CardUUID, charge: Charge | None) -> None:
-        """What nobody is given of the card although no pod holds it, by its agent's word; None: nothing."""
+        """Set what the agent keeps from all pods on a card although no pod holds it; None: nothing."""
         before = self._withheld.pop(uuid, None)
         if charge is not None:
             self._withheld[uuid] = charge
@@ -185,13 +185,13 @@ class Ledger:
         self._write(uuid)
 
     def on_card(self, tell: Callable[[Card], None]) -> None:
-        """From now on tell of every card that takes a place in the arrays, anew too."""
+        """Call ``tell`` from now on for every card that takes a place in the arrays, also when it returns."""
         self._placed.append(tell)
 
     def share_by(self, rules: Rules, *, sized: bool = True) -> list[NodeName]:
-        """From now on cards may be cut as the rules say; what is held stays. The nodes that have cards.
+        """Apply these rules on how cards may be cut from now on; holds stay. Returns the nodes that have cards.
 
-        ``sized``: the rules are about sizes too, not only about how many slices a card has.
+        ``sized``: the rules also limit sizes, not only the number of slices per card.
         """
         self._rules = rules
         self._sized = sized
@@ -201,13 +201,13 @@ class Ledger:
         return nodes
 
     def reshare(self, node: NodeName) -> None:
-        """The rules say something else of the node."""
+        """Apply changed rules to the node."""
         self.reshared += 1
         for place in self._cards_of(self._arrays, node):
             self._write(place.card.uuid)
 
     def rule_on(self, node: NodeName, model: str) -> SharingRule:
-        """How a card of that model may be cut there."""
+        """How a card of that model on that node may be cut."""
         return self._rules(node, model)
 
     @property
@@ -216,8 +216,9 @@ class Ledger:
         return self._rules is not _free
 
     def judged_by_sums(self, request: PodRequest) -> bool:
-        """Whether the rules leave it to what is free whether such a pod fits: a card that takes no more slices counts
-        as one that has nothing free, so only sizes, and several slices at once, need a look at each card."""
+        """Whether free amounts alone decide whether such a pod fits under the rules. A card that takes no more slices
+        counts as one with nothing free, so only size limits and requests for several slices need a check of each
+        card."""
         return not self.ruled or (not self._sized and len(request.containers) == 1)
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,7 +238,7 @@ class Ledger:
         return refusal
 
     def confirm(self, uid: PodUID) -> None:
-        """The Binding was accepted."""
+        """Record that the Binding was accepted."""
         entry = self._entries.get(uid)
         if entry is not None:
             self._entries[uid] = msgspec.structs.replace(entry, state=EntryState.BOUND)
@@ -246,7 +247,7 @@ class Ledger:
                     self._stir(charge.card)
 
     def forget(self, uid: PodUID) -> None:
-        """The Binding was refused; only an assumption can be forgotten."""
+        """Undo an assumption whose Binding was refused; other holds stay."""
         entry = self._entries.get(uid)
         if entry is not None and entry.state is EntryState.ASSUMED:
             self._leave(uid)
@@ -254,11 +255,11 @@ class Ledger:
     def observe(
         self, uid: PodUID, placement: Placement, owner: QuotaOwner | None = None, rank: Rank | None = None
     ) -> Refusal | None:
-        """A watch shows the pod bound with this placement. ``owner`` and ``rank``: as before when they are not given.
+        """Record that a watch shows the pod bound with this placement. ``owner`` and ``rank``: unchanged if not given.
 
-        Refused without a charge, and kept as a conflict, when the cards cannot hold it beside those that come before it
-        (``precedence``); those that come after it give way. Refused without a change when the pod is known to be bound
-        with another placement.
+        Refused without a charge, and kept as a conflict, when the cards cannot hold it in addition to the pods of
+        higher precedence (``precedence``); pods of lower precedence give way. Refused without a change when the pod is
+        known to be bound with another placement.
         """
         entry, before = self._entries.get(uid), self._conflicts.get(uid)
         known = entry or before
@@ -281,24 +282,24 @@ class Ledger:
         return None if self._contest(uid) else refusal
 
     def stirred(self) -> dict[PodUID, Placement]:
-        """The conflicts whose cards have changed since the last question: only these may be charged now."""
+        """The conflicts whose cards have changed since the last call: only these may be charged now."""
         found, self._stirred = self._stirred, {}
         return {uid: self._conflicts[uid].placement for uid in found if uid in self._conflicts}
 
     def displaced(self) -> list[PodUID]:
-        """Pods that had to give way since the last question."""
+        """Pods that had to give way since the last call."""
         found, self._displaced = self._displaced, []
         return found
 
     def move(self, uid: PodUID, placement: Placement, *, version: int = 0) -> Refusal | None:
         """Put a known pod on other cards; a refusal leaves it where it was. Until ``moved``, the API server may show
-        either placement, so the cards of both are charged. ``version``: of the pod, which the write will name; 0: not
+        either placement, so the cards of both are charged. ``version``: of the pod, as the write will name it; 0: not
         known."""
         entry = self._entries.get(uid)
         if entry is None:
             return Refusal(Code.GONE, "the pod holds no placement")
         unknown = next((c.card for c in charges(placement) if self._reported(c.card) is None), None)
-        if unknown is not None:  # how much others hold of it, nobody can compare with what it has
+        if unknown is not None:  # what others hold of it cannot be compared with its size
             return Refusal(Code.NO_ROOM, f"card {unknown} is not reported by its node")
         self._leave(uid)
         cost = charges(placement)
@@ -317,8 +318,8 @@ class Ledger:
         return refusal
 
     def moved(self, uid: PodUID, *, version: int = 0) -> bool:
-        """The API server shows where the pod was moved to; whether that frees anything. ``version``: the one that the
-        write named, where it is later than the one that the move was decided on."""
+        """Record that the API server shows the pod's move; returns whether the pod was moving. ``version``: the one
+        that the write named, if later than the one on which the move was decided."""
         entry = self._entries.get(uid)
         if entry is None or not entry.moving:
             return False
@@ -329,8 +330,8 @@ class Ledger:
         return True
 
     def before_move(self, uid: PodUID, placement: Placement, *, version: int) -> bool:
-        """Whether this version of the pod may show this placement because we move it, or have moved it: it is the one
-        before the move, or the move's write has not been stored."""
+        """Whether this version of the pod may show this placement because of a move: it is the version before the move,
+        or the move's write has not been stored yet."""
         entry = self._entries.get(uid)
         if entry is None:
             return False
@@ -338,9 +339,10 @@ class Ledger:
         return 0 < version <= entry.decided or (entry.moving and charged)
 
     def stayed(self, uid: PodUID, placement: Placement, *, version: int) -> bool:
-        """This version of the pod has this placement. When it is later than the one that the move's write names, the
-        move can no longer be stored and is over: the card that the pod did not get would else stay charged for as long
-        as kubelet's next choice has no room. Whether it is over; only a placement that is charged already counts."""
+        """Record that this version of the pod has this placement; returns whether that ends a move. A version later
+        than the one that the move's write names means that the move can no longer be stored; without this, the card
+        that the pod did not get would stay charged for as long as kubelet's next choice has no room. Only a placement
+        that is already charged counts."""
         entry = self._entries.get(uid)
         if entry is None or not entry.moving or not 0 < entry.decided < version or placement == entry.placement:
             return False
@@ -352,8 +354,8 @@ class Ledger:
         return True
 
     def misplaced(self, placement: Placement) -> Refusal | None:
-        """What is wrong where another node reports one of the cards. A pod that is bound holds it all the same: the
-        card was its own before it was carried away, or before somebody said so."""
+        """A refusal if another node reports one of the cards. A pod that is already bound keeps its hold all the same:
+        it had the card before the card moved, or before another node reported it."""
         for card in _cards(placement):
             found = self._reported(card)
             if found is not None and found[0] != placement.node:
@@ -361,7 +363,7 @@ class Ledger:
         return None
 
     def release(self, uid: PodUID) -> Entry | None:
-        """The pod finished or was deleted: what it held is free. Returns what it held."""
+        """Free what the pod held, because it finished or was deleted. Returns what it held."""
         self._settled(uid)
         return self._leave(uid)
 
@@ -374,7 +376,7 @@ class Ledger:
 
     @property
     def others(self) -> CardArrays:
-        """The devices that are no GPUs; read only."""
+        """The non-GPU devices; read only."""
         return self._others
 
     @property
@@ -383,22 +385,22 @@ class Ledger:
         return self._generation
 
     def stamp(self, node: str) -> int:
-        """Another one after every change of the node's cards and of what is free on them; 0: it has none."""
+        """Changes with every change of the node's cards and of what is free on them; 0: it has no cards."""
         return self._stamps.get(NodeName(node), 0)
 
     def entry(self, uid: PodUID) -> Entry | None:
         return self._entries.get(uid)
 
     def entries(self) -> Iterator[tuple[PodUID, Entry]]:
-        """All holds; the ledger must not change while it is walked."""
+        """All holds; the ledger must not change during the iteration."""
         return iter(self._entries.items())
 
     def conflicts(self) -> dict[PodUID, Placement]:
-        """Pods whose recorded placement does not fit the cards, so that they hold nothing here."""
+        """Pods that hold nothing because their recorded placement does not fit the cards."""
         return {uid: conflict.placement for uid, conflict in self._conflicts.items()}
 
     def node(self, name: str) -> NodeState | None:
-        """The node's cards ordered by index, with what is free; None when it has reported none."""
+        """The node's cards ordered by index, with what is free; None when it has reported no cards."""
         cards, others = self._states(self._arrays, name), self._states(self._others, name)
         return NodeState(NodeName(name), cards, others) if cards or others else None
 
@@ -410,8 +412,7 @@ class Ledger:
         come: Iterable[Placement] = (),
         taken: Iterable[Iterable[Charge]] = (),
     ) -> NodeState | None:
-        """The node as it would be without some of its pods, with further placements, and with further charges; nothing
-        is checked."""
+        """The node without the pods ``gone``, and with further placements and charges; nothing is checked."""
         seen: dict[CardUUID, HeldOnDevice] = {}
         left = (entry.charges for uid in gone if (entry := self._entries.get(uid)) is not None)
         for sign, group in ((-1, left), (1, map(charges, come)), (1, taken)):
@@ -434,22 +435,22 @@ class Ledger:
         return tuple(sorted(found, key=lambda c: (c.type != GPU, c.index, c.uuid)))
 
     def all_cards(self) -> Iterator[Card]:
-        """Every card that is in the arrays; the ledger must not change while it is walked."""
+        """Every card in the arrays; the ledger must not change during the iteration."""
         return (place.card for place in self._places.values())
 
     def overdue(self, seconds: float) -> list[PodUID]:
-        """Pods assumed longer ago than that: the caller asks the API server what became of them."""
+        """Pods assumed longer ago than that; the caller asks the API server about them."""
         limit = self._clock() - seconds
         return [uid for uid, e in self._entries.items() if e.state is EntryState.ASSUMED and e.since <= limit]
 
     def renew(self, uid: PodUID) -> None:
-        """The API server could not say yet; ask again after another period."""
+        """Restart the period after which the pod is overdue, because the API server could not answer yet."""
         entry = self._entries.get(uid)
         if entry is not None:
             self._entries[uid] = msgspec.structs.replace(entry, since=self._clock())
 
     def sent(self, uid: PodUID) -> bool:
-        """The write that binds the pod goes out now; whether an earlier one did already."""
+        """Record that the write that binds the pod goes out now; returns whether one was sent before."""
         entry = self._entries.get(uid)
         if entry is None:
             return False
@@ -458,7 +459,7 @@ class Ledger:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a write is under way of which nobody knows what became of it."""
+        """Whether the outcome of a write is unknown."""
         return any(e.moving or (e.sent and e.state is EntryState.ASSUMED) for e in self._entries.values())
 
     def statistics(self) -> Statistics:
@@ -474,7 +475,7 @@ class Ledger:
         )
 
     def drifted(self, count: int) -> None:
-        """So many holds differed from what the API server shows."""
+        """Add to the count of holds that differed from what the API server shows."""
         self._drifted += count
 
     def audit(self) -> list[CardUUID]:
@@ -491,7 +492,7 @@ class Ledger:
     # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
 
     def _ranked(self, uid: PodUID, rank: Rank) -> None:
-        """More is known of when the pod was granted its cards: somebody whose claim is older may have been refused."""
+        """Store a more exact rank of a pod; an older claim may have been refused because of the former one."""
         entry = self._entries[uid]
         if entry.rank == rank:
             return
@@ -502,7 +503,7 @@ class Ledger:
                 self._contest(other)
 
     def _contest(self, uid: PodUID) -> bool:
-        """Whether the pod gets its cards when those that come after it give way, who then take what is left."""
+        """Whether the pod gets its cards when pods of lower precedence give way; those then take what is left."""
         if self._conflicts[uid].rank == LAST:
             return False
         order = self._contested(uid)
@@ -521,7 +522,7 @@ class Ledger:
         return contested(uid, self._claim, lambda card: self._sharing[card], earlier=earlier)
 
     def _claim(self, uid: PodUID) -> Entry | _Conflict | None:
-        """What the pod claims where cards were promised twice; nothing as long as a write about it is under way."""
+        """What the pod claims where cards were promised twice; None while a write about it is under way."""
         entry = self._entries.get(uid)
         settled = entry is not None and entry.state is EntryState.BOUND and not entry.moving
         return self._conflicts.get(uid) or (entry if settled else None)
@@ -532,13 +533,13 @@ class Ledger:
         self._share(uid, _cards(conflict.placement))
 
     def _settled(self, uid: PodUID) -> None:
-        """It is a conflict no longer, if it was one."""
+        """Drop the pod's conflict, if it has one."""
         conflict = self._conflicts.pop(uid, None)
         if conflict is not None:
             self._unshare(uid, _cards(conflict.placement))
 
     def _share(self, uid: PodUID, cards: Iterable[CardUUID]) -> None:
-        """Note that the pod claims a part of each: pods of one card are few, and all pods are many."""
+        """Note that the pod claims a part of each card: few pods share a card, but the cluster has many."""
         for card in cards:
             self._sharing[card] = (*self._sharing.get(card, ()), uid)
 
@@ -584,7 +585,7 @@ class Ledger:
         for charge in cost:
             found = self._reported(charge.card)
             if found is None:
-                continue  # reported later, or never: then the agent refuses the container
+                continue  # reported later or never; if never, the agent refuses the container
             refusal = check(found[1], self._held.get(charge.card, HeldOnDevice()), charge, slots=self._slots)
             if refusal is not None:
                 return refusal
@@ -596,7 +597,7 @@ class Ledger:
         return self._sick.get(uuid) if place is None else (place.node, place.card)
 
     def _against_rules(self, placement: Placement) -> Refusal | None:
-        """What the rules about cuts have against a placement that is still to be made."""
+        """The refusal, under the sharing rules, of a placement that is still to be made."""
         if not self.ruled:
             return None
         for charge in charges(placement):
@@ -636,14 +637,14 @@ class Ledger:
         )
 
     def _card_left(self, node: NodeName) -> None:
-        """A card of the node is gone."""
+        """Update the node's stamp after one of its cards has gone."""
         if self._arrays.find(node) < 0 and self._others.find(node) < 0:
             self._stamps.pop(node, None)
         else:
             self._stamps[node] = self._generation
 
     def _free_cores(self, place: _Place, held: HeldOnDevice) -> int:
-        """For the arrays: a card that takes no more slices has nothing left, as one whose cores are all promised."""
+        """For the arrays: a card that takes no more slices has no cores left, like one whose cores are all promised."""
         closed = not self._rule(place).has_place(held.slices, 1)
         return min(100 - held.cores, 0) if closed else 100 - held.cores
 

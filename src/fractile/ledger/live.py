@@ -1,13 +1,13 @@
-"""The cluster as scores see it, kept up with the ledger: a row for each of its columns, in thousandths.
+"""The cluster as node scores see it, updated from the ledger: one row per column of the ledger, in thousandths.
 
-The ledger writes cards, ``NodeTotals`` says what CPU and memory nodes have left. A row that changed since the last look
-is worked out again, so that a decision costs what changed and not what there is. When the arrays have grown, or a model
-came that nobody knew, it is another view and everything begins anew.
+The ledger writes cards; ``NodeTotals`` has the CPU and memory left on nodes. Only rows that changed since the last call
+are recomputed, so the cost of a decision depends on the changes and not on the size of the cluster. When the arrays
+have grown or their models have changed, a new view is built from scratch.
 
-A card's room is the smaller of its free memory and its free cores, each as a part of the card and rounded up; only a
-card that nobody holds anything of has all of its thousandths. Devices stand in the order of the ledger's slots. A node
-counts with the model and the size of its largest card: pods that name a smaller one are still served, as the ledger
-says.
+A card's room is the smaller of its free memory and its free cores, each as a fraction of the card and rounded up; only
+a card that no pod holds a part of has all of its thousandths. Devices are in the order of the ledger's slots. A node
+counts with the model and the size of its largest card; pods that name a smaller one are still served, as the ledger
+decides.
 """
 
 import numpy as np
@@ -22,19 +22,19 @@ _OF_A_PERCENT = WHOLE_GPU // 100
 
 
 class Live:
-    """``view`` is valid until ``follow`` says that there is another one."""
+    """``view`` is valid until ``follow`` reports a new one."""
 
     size: Ints  # MiB of each node's largest card
-    sizes: tuple[int, ...]  # that there are
+    sizes: tuple[int, ...]  # the sizes that exist
 
     def __init__(self, arrays: CardArrays, totals: NodeTotals) -> None:
         self._arrays = arrays
         self._totals = totals
-        self._seen: tuple[int, int] | None = None  # changes of the arrays, and of the totals
+        self._seen: tuple[int, int] | None = None  # number of changes of the arrays, and of the totals
         self.view = self._empty()
 
     def follow(self) -> Ints | None:
-        """The rows that changed since the last call; None when ``view`` is another one."""
+        """The rows that changed since the last call; None when ``view`` is a new one."""
         arrays, totals = self._arrays, self._totals
         seen = arrays.changes, totals.changes
         if self._seen == seen:
@@ -51,7 +51,7 @@ class Live:
         return changed
 
     def _rows(self, cards_seen: int, totals_seen: int) -> Ints:
-        """Which may have changed since: all of them when nobody knows any more."""
+        """The rows that may have changed since; all of them when the changes are no longer known."""
         cards = self._arrays.changed_since(cards_seen)
         nodes = self._totals.changed_since(totals_seen)
         if cards is None or nodes is None:
@@ -60,7 +60,7 @@ class Live:
         return np.array(sorted(columns), np.int64)
 
     def _write(self, rows: Ints) -> Flags:
-        """Work the rows out again; which of them are not as they were."""
+        """Recompute the rows; returns which of them changed."""
         changed = np.zeros(len(rows), np.bool_)
         for before, after in zip(_columns(self.view), self._fresh(rows), strict=True):
             differs = before[rows] != after
@@ -74,7 +74,7 @@ class Live:
         return changed
 
     def _fresh(self, rows: Ints) -> tuple[Ints, ...]:
-        """The rows as they are now, in the order of ``_columns``."""
+        """The current rows, in the order of ``_columns``."""
         arrays = self._arrays
         memory = arrays.memory[:, rows]
         largest = memory.argmax(axis=0)
@@ -122,8 +122,8 @@ def _columns(view: View) -> tuple[Ints, ...]:
 
 
 def _left(arrays: CardArrays, rows: Ints) -> Ints:
-    """[slots, rows]. The percent that nobody may have beside slices without cores is not taken off: those who come ask
-    for memory, or are refused it since the card is in use."""
+    """[slots, rows]. The percent that must stay free next to slices without cores is not subtracted: new pods either
+    ask for memory, or are refused the card because it is in use."""
     memory, usable = arrays.memory[:, rows], arrays.usable[:, rows]
     by_memory = -(-np.maximum(usable, 0) * WHOLE_GPU // np.maximum(memory, 1))
     by_cores = np.maximum(arrays.free_cores[:, rows], 0) * _OF_A_PERCENT

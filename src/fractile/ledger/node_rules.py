@@ -1,7 +1,7 @@
-"""What keeps pods away from nodes besides room: labels, taints and cordons, asked of all nodes at once.
+"""What keeps pods away from nodes other than lack of room: labels, taints and cordons, judged for all nodes together.
 
-The extender is asked about nodes that kube-scheduler has judged already; who chooses a node by himself must judge them.
-Pods of a workload ask the same, so answers are kept until a node or a card comes, goes or changes.
+The extender is called with nodes that kube-scheduler has judged already; code that chooses a node itself must judge
+them. Pods of a workload have the same rules, so answers are kept until a node or a card comes, goes or changes.
 """
 
 import sys
@@ -15,11 +15,11 @@ from fractile.ledger.arrays import Bools, CardArrays
 from fractile.policy.nodes.where import Where
 from fractile.wire.kubernetes.manifests import Taint
 
-_ALIKE = 64  # kinds of pods whose answer is kept
+_ALIKE = 64  # distinct pod rules whose answer is kept
 
 
 class NodeRule(msgspec.Struct, frozen=True):
-    """One node."""
+    """The properties of one node."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -36,7 +36,7 @@ class NodeRules:
         self._moves = arrays.moves
 
     def put(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], *, cordoned: bool) -> None:
-        """A node appeared or changed."""
+        """Add or change a node."""
         shared = {sys.intern(key): sys.intern(value) for key, value in labels.items()}
         rule = NodeRule(shared, tuple(taints), cordoned)
         if self._rules.get(name) != rule:
@@ -44,12 +44,12 @@ class NodeRules:
             self._kept.clear()
 
     def drop(self, name: str) -> None:
-        """The node is gone."""
+        """Remove a node."""
         if self._rules.pop(name, None) is not None:
             self._kept.clear()
 
     def admitted(self, where: Where) -> Bools:
-        """By column of the arrays: the nodes on which such a pod may run. A node that nobody has seen admits none."""
+        """By column of the arrays: whether such a pod may run on the node; never on a node that no watch has shown."""
         if self._moves != self._arrays.moves:
             self._kept.clear()
             self._moves = self._arrays.moves

@@ -1,8 +1,8 @@
-"""Who keeps a card that was promised to more pods than it can hold: who was granted it first.
+"""Which pods keep a card that was promised to more pods than it can hold: those that were granted it first.
 
-That should never be, but a write may arrive later than anybody could know, and a rebuild sees pods in the order of
-their names. So each bound pod has a rank, which any reader of the API can work out alone, agents too: who holds what
-does not depend on the order in which pods are seen.
+This should never happen, but a write may arrive unexpectedly late, and a rebuild sees pods in the order of their names.
+So each bound pod has a rank that every reader of the API, agents included, computes alone: the holds do not depend on
+the order in which pods are seen.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,15 +11,16 @@ from typing import NewType, Protocol
 from fractile.model.placement import Placement
 from fractile.model.units import CardUUID, PodUID
 
-Rank = NewType("Rank", int)  # the smaller one keeps; of two that are equal, the pod with the smaller UID
+Rank = NewType("Rank", int)  # the smaller one keeps the card; if equal, the pod with the smaller UID
 
 _TIME = 10**14  # the digits of 2026-01-01T00:00:00Z
-LAST = Rank(2 * _TIME * _TIME)  # of a pod that no watch has shown bound yet
+LAST = Rank(2 * _TIME * _TIME)  # of a pod that no watch has yet shown as bound
 
 
 def rank(*, waits: bool, bound: str, created: str) -> Rank:
-    """``waits``: no container of the pod has run; one that has was let in by its node when there was room. ``bound``:
-    when the API server bound it (condition PodScheduled), ``created``: when it was created; RFC 3339, in seconds."""
+    """``waits``: no container of the pod has run; a pod with one that ran was admitted by its node when there was room.
+    ``bound``: when the API server bound it (condition PodScheduled); ``created``: when it was created; RFC 3339, in
+    seconds."""
     return Rank((waits * _TIME + _digits(bound)) * _TIME + _digits(created))
 
 
@@ -29,7 +30,7 @@ def _digits(time: str) -> int:
 
 
 class CardClaim(Protocol):
-    """What is known of a pod that holds cards, or should."""
+    """A pod that holds cards, or should."""
 
     @property
     def placement(self) -> Placement: ...
@@ -45,10 +46,10 @@ def contested(
     *,
     earlier: bool = False,
 ) -> list[PodUID]:
-    """The pod, and all that come after it and share a card with it, or with one of these: by rank. Nobody else's hold
-    depends on what it gets. ``earlier``: also those that come before. ``claim``: of a pod, None for one that does not
-    take part; ``sharing``: who claims a part of that card. Only the pods of a few cards are looked at, however many
-    there are."""
+    """The pod and, by rank, all pods after it that share a card with it or, transitively, with one of these. No other
+    pod's hold depends on what it gets. ``earlier``: also those before it. ``claim``: of a pod, None for one that does
+    not take part; ``sharing``: the pods that claim a part of that card. Only the pods of a few cards are checked,
+    however many there are."""
     begin = claim(first)
     if begin is None:
         return []

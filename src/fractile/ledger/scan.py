@@ -1,8 +1,8 @@
 """Which of many nodes can serve a pod: a numpy pass over all nodes, then exact checks only where they are needed.
 
 A ``Need`` is a necessary condition on a node; for the common pods (parts of one card, or whole cards) it is also
-sufficient, and no node is looked at one by one. Memory and unused cards are judged by the nodes' digests, everything
-else by a pass over all cards. Results have the shape (columns,).
+sufficient, so that no node is checked individually. Memory and unused cards are judged by the nodes' digests,
+everything else by a pass over all cards. Results have the shape (columns,).
 """
 
 from collections import Counter
@@ -20,16 +20,16 @@ from fractile.model.units import WHOLE, MiB
 from fractile.policy.cards.parts import Peak, SharedCard, card_numbers, parts_of, peak
 from fractile.wire.fractile.placement import MAX_SLICES
 
-_MAX = 2**41  # MiB; larger than any card. Hostile amounts are cut, so that sums and products stay inside int64
+_MAX = 2**41  # MiB; larger than any card. Larger amounts are capped, so that sums and products fit in int64
 _MAX_CARDS = 2**13  # more than a node can report
-_ALIKE = 256  # containers whose need is remembered
-_HEADS = 4  # times as many columns are read first as are sought
+_ALIKE = 256  # container tuples whose need is cached
+_HEADS = 4  # read this many times the wanted number of columns first
 
 
 class Cards(msgspec.Struct, frozen=True):
-    """A need that only a look at every card can judge: ``count`` cards, each with so much free, that are admitted.
+    """A need that only a check of every card can judge: ``count`` admitted cards, each with so much free.
 
-    Memory is ``memory`` MiB and ``percent`` of the card's; ``whole``: unused cards.
+    Memory is ``memory`` MiB plus ``percent`` of the card's memory; ``whole``: unused cards.
     """
 
     count: int = 1
@@ -45,7 +45,7 @@ class Cards(msgspec.Struct, frozen=True):
 class Need(msgspec.Struct, frozen=True):
     """What a node must offer: ``one_card`` MiB free on one card, ``total`` MiB in all, ``whole`` unused cards.
 
-    ``percent``: what it takes besides, in percent of a card's memory; it decides nothing.
+    ``percent``: what the pod takes in addition, in percent of a card's memory; it decides nothing.
     """
 
     one_card: int
@@ -57,9 +57,10 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def need_of(request: PodRequest) -> Need:
-    """What the pod needs of cards: its requests must all be for GPUs, or stand for others as if (``policy.others``)."""
+    """The pod's need of cards. All its requests must be for GPUs, or be represented as such
+    (``policy.cards.others``)."""
     containers = request.containers
-    # The same for each pod of a workload. A class is another one after every change, and is not to be kept for this.
+    # Pods of a workload share one cached result. Members of a class change too often to be cached.
     return _alike(containers) if all(c.request.selector.members is None for c in containers) else _need_of(containers)
 
 
@@ -92,7 +93,7 @@ def _special_cards(
 
 
 def _sums(containers: Sequence[ContainerRequest]) -> tuple[int, int]:
-    """Peak of the memory in all, in MiB and in percent of a card."""
+    """Peak of the total memory, in MiB and in percent of a card."""
     memory = percent = most_memory = most_percent = 0
     for c in containers:
         now = memory + c.request.memory * c.request.count, percent + c.request.memory_percent * c.request.count
@@ -134,7 +135,7 @@ def _cards(part: SharedCard, need: Peak) -> Cards:
     percent = max(c.request.memory_percent for c in part.containers)
     return Cards(
         count=first.count if len(part.containers) == 1 else 1,
-        # Of containers that are not there at the same time, parts and amounts do not add up.
+        # Containers that do not run at the same time: neither counts nor amounts add up.
         memory=min(need.memory, _MAX) if len(part.containers) == 1 or not percent else 0,
         percent=percent,
         cores=min(need.cores, _MAX),
@@ -151,10 +152,10 @@ def _whole(parts: Sequence[SharedCard]) -> Iterator[Cards]:
 
 
 def now(arrays: CardArrays, need: Need) -> Bools:
-    """Nodes that meet the need with what is free."""
+    """Nodes that meet the need with what is free now."""
     digests = tuple(map(_digest, need.cards))
     if len(digests) == 1 and digests[0] is not None and need.total <= need.one_card:
-        return digests[0] >= _least(need.cards[0])  # the digest of all cards says less
+        return digests[0] >= _least(need.cards[0])  # the digest of all cards is a weaker condition
     meets = _meets(need, arrays.most_free, arrays.node_free, arrays.unused)
     for cards, digest in zip(need.cards, digests, strict=True):
         if digest is not None:
@@ -166,7 +167,7 @@ def now(arrays: CardArrays, need: Need) -> Bools:
 
 
 def ever(arrays: CardArrays, need: Need) -> Bools:
-    """Nodes that would meet it if they were empty."""
+    """Nodes that would meet the need if they were empty."""
     meets = _meets(need, arrays.largest, arrays.node_memory, arrays.cards)
     for cards in need.cards:
         memory = arrays.memory[:, : arrays.width]
@@ -178,12 +179,12 @@ def ever(arrays: CardArrays, need: Need) -> Bools:
 
 
 def _least(cards: Cards) -> int:
-    """What the digest must be at least."""
+    """The least value of the digest that meets the need."""
     return cards.count if cards.whole else cards.memory
 
 
 def _digest(cards: Cards) -> Ints | None:
-    """The numbers by node that decide it, where the cards are a layer that is kept."""
+    """The digest, by node, that decides the need, if its cards are a kept layer."""
     members = cards.selector.members
     if not isinstance(members, KeptLayer) or cards.selector is not members.selector:
         return None
@@ -194,7 +195,7 @@ def _digest(cards: Cards) -> Ints | None:
 
 
 def _room(arrays: CardArrays, cards: Cards) -> Bools:
-    """Cells up to ``width`` in which it fits; one that holds no card has -1 free, so that nothing does."""
+    """Cells up to ``width`` where the need fits; a cell without a card has -1 free, so nothing fits there."""
     width = arrays.width
     room: Bools
     if cards.cores or cards.percent or not cards.memory:
@@ -223,7 +224,7 @@ def _count(cards: Bools, count: int) -> Bools:
 
 
 def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
-    """Which cells up to ``width`` the selector admits; just True when it admits all."""
+    """Cells up to ``width`` that the selector admits; just True when it admits all."""
     width = arrays.width
     if selector == ANY:
         return np.True_
@@ -249,7 +250,7 @@ def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
 
 
 def carried(meets: Bools, source: CardArrays, target: CardArrays) -> Bools:
-    """Nodes of one kind of arrays, as columns of the other."""
+    """Nodes given as columns of ``source``, as columns of ``target``."""
     names = [name for column in meets.nonzero()[0].tolist() if (name := source.names[column]) is not None]
     columns = target.find_all(names, len(names))
     found = np.zeros(len(target.names), np.bool_)
@@ -258,10 +259,10 @@ def carried(meets: Bools, source: CardArrays, target: CardArrays) -> Bools:
 
 
 def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool = False) -> Ints:
-    """At most ``most`` of the columns, for filling one node before the next: the fullest first, then by column; or the
-    emptiest first.
+    """At most ``most`` of the columns: the fullest first, to fill one node before the next, or the emptiest first; ties
+    by column.
 
-    Fullness is compared in 1/1000, which spares sorting 5,000 nodes to find the best 200: a quarter of the time.
+    Fullness is compared in 1/1000, which avoids sorting 5,000 nodes to find the best 200: a quarter of the time.
     """
     fullness = 1000 - arrays.fullness[columns] if emptiest else arrays.fullness[columns]
     if len(columns) > most:
@@ -274,7 +275,7 @@ def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool =
 
 
 def first_in_order(order: Ints, wanted: Bools, most: int) -> Ints:
-    """At most ``most`` of the columns that are wanted, in an order that is known: seldom is more than its head read."""
+    """At most ``most`` of the wanted columns, in a known order of which usually only the head is read."""
     head = _HEADS * most
     found: Ints = order[:head]
     found = found[wanted[found]]
@@ -284,7 +285,7 @@ def first_in_order(order: Ints, wanted: Bools, most: int) -> Ints:
 
 
 def largest_first(value: Ints, columns: Ints, most: int) -> Ints:
-    """At most ``most`` of the columns by a value of each: the largest first, then by column."""
+    """At most ``most`` of the columns: those with the largest value first, ties by column."""
     mine = value[columns]
     if len(columns) > most:
         limit = np.partition(mine, len(mine) - most)[len(mine) - most]

@@ -1,8 +1,8 @@
 """How much each namespace holds, by class, model and pool, in percent of a card; and the quotas that bound it.
 
-Kept in step with every charge, whatever the size of the cluster: what a pod holds on a card is written down with the
-card, since what it counts depends on the card's memory, its model and the pool of its node, and each of them may change
-or become known later. A card that is unknown counts nothing until it is reported; one that is gone counts as it was.
+Updated with every charge, whatever the size of the cluster. A pod's charge is stored with its card, since what it
+counts depends on the card's memory, its model and the pool of its node, and each of them may change or become known
+later. A charge on an unknown card counts nothing until the card is reported; one on a vanished card counts as before.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ NOTHING: Mapping[Model, int] = {}
 
 
 class Key(msgspec.Struct, frozen=True, order=True, gc=False):
-    """What is counted apart. ``model`` is the driver's name, ``label`` that of the node's label; "" for none."""
+    """The key of a separate count. ``model``: the driver's name; ``label``: the node label's model; "" if missing."""
 
     namespace: str
     device_class: str
@@ -39,7 +39,7 @@ class _Where(msgspec.Struct, frozen=True, gc=False):
     node: NodeName
     model: str
     memory: MiB
-    there: bool  # reported, and not gone
+    there: bool  # reported and still present
 
 
 class _Hold(msgspec.Struct, frozen=True, gc=False):
@@ -61,9 +61,9 @@ class LedgerUsage:
         self._holds: dict[CardUUID, list[_Hold]] = {}
         self._sums: dict[Key, int] = {}
         self._models: dict[str, dict[Model, int]] = {}  # by namespace
-        self.version = 0  # grows whenever cards come or go, or nodes get other labels
+        self.version = 0  # grows whenever cards come or go, or node labels change
 
-    # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
+        # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def quota(self) -> Quota:
@@ -71,7 +71,7 @@ class LedgerUsage:
 
     def allowance(self, request: PodRequest, besides: Mapping[Model, int] = NOTHING) -> Allowance | Refusal | None:
         """What the quota leaves to a pod: None when nothing bounds it, a refusal when it leaves nothing. ``besides``:
-        what its namespace would hold more by then."""
+        what its namespace would hold in addition by then."""
         if self._quota.limits_nobody:
             return None
         held = self.held(request.namespace)
@@ -80,8 +80,8 @@ class LedgerUsage:
         return rules.allowance(self._quota, request, self._kinds, held, self._named_by(request.namespace))
 
     def refuses(self, owner: QuotaOwner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
-        """The refusal when a hold would pass the quota. ``before``: what the owner gives back for it, and is not
-        counted any more; as much of a model as before is never refused."""
+        """The refusal if a hold would exceed the quota. ``before``: what the owner gives back for it, which is not
+        counted; as much of a model as before is never refused."""
         if self._quota.limits_nobody:
             return None
         more, less = self._of(cost), self._of(before)
@@ -96,11 +96,11 @@ class LedgerUsage:
         return self._places.get(NodeName(node), NOWHERE)
 
     def kinds(self) -> Iterable[CardKind]:
-        """Of the cards that are there."""
+        """The kinds of the present cards."""
         return self._kinds.keys()
 
     def rows(self) -> Iterator[tuple[Key, int]]:
-        """Everything that is held, in no order; nothing may change while it is walked."""
+        """Everything that is held, in no order; nothing may change during the iteration."""
         return iter(self._sums.items())
 
     def _named_by(self, namespace: str) -> ModelMatches | None:
@@ -109,15 +109,15 @@ class LedgerUsage:
             named = self._named[namespace] = ModelMatches(self._quota.namespaces[namespace].limits or ())
         return named
 
-    # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def limit(self, quota: Quota) -> None:
-        """From now on these are the quotas; what is held stays."""
+        """Set the quotas from now on; holds stay."""
         self._quota = quota
         self._named.clear()
 
     def put_place(self, node: NodeName, place: NodePlace) -> None:
-        """The node's labels say something else."""
+        """Set what the node's labels say."""
         if self.place(node) == place:
             return
         self.version += 1
@@ -132,18 +132,18 @@ class LedgerUsage:
             self._count_card(uuid, 1)
 
     def put_card(self, node: NodeName, card: Card) -> None:
-        """A card is reported, also one that takes no pods for now."""
+        """Record a reported card, even if it takes no pods for now."""
         self._put(card.uuid, _Where(node, card.model, card.memory, there=True))
 
     def drop_card(self, uuid: CardUUID) -> None:
-        """The card is gone; what is held of it stays counted."""
+        """Record that the card is gone; what is held of it still counts."""
         where = self._cards.get(uuid)
         if where is not None:
             self._put(uuid, msgspec.structs.replace(where, there=False))
             self._forget(uuid)
 
     def charge(self, owner: QuotaOwner, placement: Placement, cost: Iterable[Charge], sign: int) -> None:
-        """A hold begins (1) or ends (-1)."""
+        """Begin (1) or end (-1) a hold."""
         for charge in cost:
             if charge.shares:
                 continue
@@ -173,7 +173,7 @@ class LedgerUsage:
         self._count_card(uuid, 1)
 
     def _forget(self, uuid: CardUUID) -> None:
-        """A card that is neither there nor held."""
+        """Drop a card that is neither present nor held."""
         where = self._cards.get(uuid)
         if where is None or where.there or uuid in self._holds:
             return
@@ -220,7 +220,7 @@ class LedgerUsage:
 
 
 def class_on(owner: QuotaOwner, placement: Placement, card: CardUUID) -> str:
-    """The class by which the pod holds the card; of several, that of the container with the largest part."""
+    """The class by which the pod holds the card; if several, that of the container with the largest part."""
     if not owner.classes:
         return ""
     classes = dict(owner.classes)

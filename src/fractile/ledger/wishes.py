@@ -1,4 +1,4 @@
-"""A pod's request as scores of nodes see it: how many whole cards, which parts, and of which models."""
+"""A pod's request as node scores see it: how many whole cards, which parts of cards, and of which models."""
 
 from functools import lru_cache
 
@@ -13,12 +13,12 @@ from fractile.policy.cards.parts import SharedCard, card_numbers, parts_of, peak
 from fractile.wire.fractile.placement import MAX_SLICES
 from fractile.wire.kubernetes.pod_totals import PodTotals
 
-_FEW = 8  # containers, or parts, that are kept one by one
-_MOST = 2**40  # MiB; hostile amounts are cut so that sums stay inside 64 bits
+_FEW = 8  # the most containers, or parts, that are kept individually
+_MOST = 2**40  # MiB; larger amounts are capped so that sums fit in 64 bits
 
 
 def wish_of(request: PodRequest | None, totals: PodTotals, arrays: CardArrays) -> PodDemand:
-    """``request`` is resolved, or asks by no class; None: no device. Devices that are no GPUs do not count."""
+    """``request`` is resolved or names no class; None: it asks for no device. Non-GPU devices do not count."""
     containers = request.gpus if request is not None else ()
     if not containers or any(c.request.count > MAX_SLICES for c in containers):
         return PodDemand(totals.cpu, totals.memory)
@@ -30,21 +30,21 @@ def wish_of(request: PodRequest | None, totals: PodTotals, arrays: CardArrays) -
 
 
 def _cards(containers: tuple[ContainerRequest, ...]) -> tuple[int, tuple[PartOfCard, ...]]:
-    """How many whole cards, and which parts."""
+    """The number of whole cards, and the parts."""
     parts = parts_of(containers, card_numbers(containers))
     return sum(p.whole for p in parts), tuple(_part(p) for p in parts if not p.whole)
 
 
 def _largest(parts: tuple[PartOfCard, ...]) -> tuple[PartOfCard, ...]:
-    """One that is as large as any by its MiB, and one by its percent, if there are such: on cards of whatever size the
-    larger of the two takes what the largest of the parts does."""
+    """At most two parts that stand for all: the largest in MiB and the largest in percent. On cards of any size the
+    larger of the two takes as much as the largest of the parts does."""
     by_size, by_percent = ([p for p in parts if bool(p.memory_percent) is said] for said in (False, True))
     cores = max(p.cores for p in parts)
     sized = (PartOfCard(max(p.memory for p in by_size), cores=cores),) if by_size else ()
     return (*sized, PartOfCard(0, max(p.memory_percent for p in by_percent), cores)) if by_percent else sized
 
 
-_alike = lru_cache(maxsize=256)(_cards)  # the same for each of the thousands of pods of a workload
+_alike = lru_cache(maxsize=256)(_cards)  # the thousands of pods of a workload share one result
 
 
 def _part(part: SharedCard) -> PartOfCard:
@@ -65,7 +65,7 @@ def models_of(containers: tuple[ContainerRequest, ...], arrays: CardArrays) -> t
 def _admits(selector: Selector, model: str, arrays: CardArrays) -> bool:
     if not selector.admits_model(model):
         return False
-    if isinstance(selector.members, KeptLayer):  # which knows them: a pass over all cards is a third of a filter
+    if isinstance(selector.members, KeptLayer):  # it knows its models: a pass over all cards is a third of a filter
         return model in selector.members.models
     if not isinstance(selector.members, CardLayer):
         return True

@@ -1,1 +1,2 @@
-"""One wiring file per program: each builds its objects, connects them and nothing else. ``term`` is a part of one."""
+"""One wiring file per program: each builds its objects, connects them and does nothing else. ``term`` and ``node`` are
+parts of programs."""

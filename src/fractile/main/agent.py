@@ -45,7 +45,7 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
 _KUBELET = Path("/var/lib/kubelet")
 _DESCRIPTORS = 65_536
-_THREADS = 4  # for files; Python's own number is 32 on a large node, and each keeps some memory
+_THREADS = 4  # for files; Python's default is 32 on a large node, and each keeps some memory
 _MALLOC = {-1: 128 * 1024, -3: 32 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ log = logging.getLogger(__name__)
     "--devices",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Devices of this node that are no GPUs, offered by class (docs/use/classes.md). Read anew when it changes.",
+    help="Non-GPU devices of this node, offered by class (docs/use/classes.md). Read again when it changes.",
 )
 @click.option(
     "--host-root",
@@ -226,8 +226,8 @@ def command(
 
 
 async def run(driver: Driver, options: AgentOptions) -> bool:
-    """Build the objects, connect them, run until a signal comes. True: begin again, since what this node keeps in
-    ``state`` was removed."""
+    """Build the objects, connect them, and run until a signal comes. Returns True if the files that this node keeps in
+    ``state`` were removed, so that everything must start again."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "files"))
     async with alone(options.state), KubeClient(credentials.load(options.kubeconfig)) as client:
         known = NodeKnowledge(driver, client, options)
@@ -236,7 +236,7 @@ async def run(driver: Driver, options: AgentOptions) -> bool:
         shown = _debug_state(known, calls, devices, options)
         upkeep = Upkeep(driver, known, calls, client, options, {debug_state.PATH: shown.refused})
         ground = _ground(known, shown, options)
-        await known.kubelet.record()  # what is in use is registered first
+        await known.kubelet.record()  # resources in use are registered first
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(loop)
@@ -272,7 +272,7 @@ def _debug_state(
 
 
 def _ground(known: NodeKnowledge, shown: AgentDebugState, options: AgentOptions) -> Ground:
-    """What must lie in the state directory as long as this agent runs."""
+    """The check that the files in the state directory exist as long as this agent runs."""
     installed = options.installed
     return Ground(
         options.state,
@@ -284,7 +284,7 @@ def _ground(known: NodeKnowledge, shown: AgentDebugState, options: AgentOptions)
 
 
 def _library(source: Path | None, state: Path, simulated: Path | None) -> LibraryVersion | None:
-    """The library as it is mounted into containers; None, with a line that says so, when there is none."""
+    """The library as it is mounted into containers; None, with a log line, if there is none."""
     source = source or default_source()
     if source is None:
         log.warning(
@@ -298,10 +298,10 @@ def _library(source: Path | None, state: Path, simulated: Path | None) -> Librar
 
 
 def settle_memory() -> None:
-    """Once, when all is imported. Make malloc give back what a message of 60,000 ids took: 64 pods by MiB leave 80 MB
-    behind instead of 112. And make the collector leave alone what is there for good: to look through it takes 25 ms,
-    in the middle of some pod's start."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc; others need no telling
+    """Tune malloc and the garbage collector; call it once, after all imports. malloc then returns what a message of
+    60,000 ids took: 64 pods by MiB leave 80 MB behind instead of 112. The collector skips permanent objects: scanning
+    them takes 25 ms, possibly in the middle of a pod's start."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only; other C libraries do not need it
     if mallopt is not None:
         for option, value in _MALLOC.items():
             mallopt(option, value)
@@ -310,7 +310,7 @@ def settle_memory() -> None:
 
 
 def _allow_descriptors() -> None:
-    """A service starts with 1,024 of them; each slice may need a dozen for its connections, pages and region."""
+    """Raise the limit of 1,024: each slice may need a dozen for its connections, pages and region."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most)

@@ -40,7 +40,7 @@ class _Log(click.ParamType[Path | None]):
 
 
 def health_options(command: F) -> F:
-    """Adds the options whose values ``health_rules`` takes."""
+    """Add the options whose values ``health_rules`` takes."""
     for option in reversed(
         (
             click.option(

@@ -1,6 +1,6 @@
 """Wiring of the agent's usage, audit and metrics: files, NVML and arbiter -> picture -> HTTP.
 
-Apart from the rest of the agent, which works the same without.
+Separate from the rest of the agent, which works the same without it.
 """
 
 import logging
@@ -63,7 +63,7 @@ _OPTIONS = (
         "--metrics-tls-cert",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Answer there over TLS, with the certificate of this PEM file; it is read anew when it changes.",
+        help="Answer there over TLS, with the certificate of this PEM file; it is read again when it changes.",
     ),
     click.option(
         "--metrics-tls-key",
@@ -90,13 +90,13 @@ _OPTIONS = (
     ),
 )
 
-ARBITER_SOCKET = "arbiter.sock"  # beside the slices: where fractile-arbiter --slices puts it
+ARBITER_SOCKET = "arbiter.sock"  # next to the slices, where fractile-arbiter --slices creates it
 
 
 class UsageOptions(msgspec.Struct, frozen=True):
-    """``address`` None: nothing is served. ``policy``: what is done about use outside the ledger, after ``grace``
-    seconds. ``meter`` None: cards that no NVML knows; then nothing is audited. ``enforced``: the library is in the
-    containers. ``pair``: over TLS."""
+    """``address`` None: nothing is served. ``policy``: the action against use outside the ledger, after ``grace``
+    seconds. ``meter`` None: the cards are unknown to NVML, so nothing is audited. ``enforced``: the library is in the
+    containers. ``pair``: serve over TLS with it."""
 
     address: Address | None = None
     policy: Policy = "warn"
@@ -107,7 +107,7 @@ class UsageOptions(msgspec.Struct, frozen=True):
 
 
 def pair_of(cert: Path | None, key: Path | None) -> Pair | None:
-    """The files of the command line; SetupError when they cannot serve."""
+    """The files of the command line. Raises SetupError when they cannot serve."""
     if cert is None and key is None:
         return None
     if cert is None or key is None:
@@ -118,7 +118,7 @@ def pair_of(cert: Path | None, key: Path | None) -> Pair | None:
 
 
 def usage_command_options(command: Command) -> Command:
-    """The options of the command line."""
+    """Add the options of the command line."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -140,10 +140,9 @@ def usage_loops(
     damage: LibraryDamage | None = None,
     more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
-    """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
-    manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
-    is told whose processes the driver shows. ``damage``: pods whose library was damaged. ``more``: pages beside its
-    own."""
+    """The loops to run in addition to the others; ``events`` is run by the caller. ``registrations``: with the virtual
+    manager, by outcome. ``runtime``: what the page shows about the container runtime. ``departed`` is called with the
+    processes that the driver shows. ``damage``: pods whose library was damaged. ``more``: additional pages."""
     log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
     spared = Spared(
         client,
@@ -181,7 +180,7 @@ def usage_loops(
 
 
 def _around(cgroup: Path = Path("/proc/self/cgroup")) -> tuple[CgroupPlace, ...]:
-    """The pods and containers in which this process runs; more than one in a cluster within a cluster."""
+    """The pods and containers in which this process runs; several in a cluster within a cluster."""
     try:
         return places(cgroup.read_text("utf-8", "replace"))
     except OSError:

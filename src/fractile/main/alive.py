@@ -1,7 +1,7 @@
 """``fractile alive``: kubelet's liveness probe of the agent, over the Unix socket that only root can open.
 
-The agent's page answers whoever reaches the node's address, so it can be kept busy; this socket cannot. It imports next
-to nothing: kubelet runs it every half minute on every node.
+The agent's page answers any client that reaches the node's address, so it can be kept busy; this socket cannot. The
+module imports very little, since kubelet runs it every half minute on every node.
 """
 
 import socket

@@ -107,14 +107,14 @@ def main(argv: list[str] | None = None, prog: str = "fractile") -> None:
         cause = _cause(e)
         if isinstance(cause, FractileError | OSError):
             _fail(e, str(cause), debug=debug)
-        # The last resort: a bug, reported without a wall of text.
+        # The last resort: a bug, reported without a traceback.
         _fail(e, f"unexpected {type(cause).__name__}: {cause}; run again with --debug and report it", debug=debug)
     else:
         sys.exit(status if isinstance(status, int) else 0)
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What a TaskGroup wraps: the first of the errors that ended it."""
+    """The error inside a TaskGroup's group: the first of those that ended it."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     return error
@@ -123,7 +123,7 @@ def _cause(error: BaseException) -> BaseException:
 def _fail(error: Exception, sentence: str, *, debug: bool) -> NoReturn:
     if debug:
         raise error
-    lines = map(printable, sentence.splitlines())  # servers and manifests may have a part in it
+    lines = map(printable, sentence.splitlines())  # the text may come from servers and manifests
     click.echo("fractile: " + "\n".join(lines), err=True)
     sys.exit(1)
 

@@ -1,6 +1,6 @@
-"""``fractile control-plane``: its command line, its server, and a lead whenever the lease is this replica's.
+"""``fractile control-plane``: its command line, its server, and a term whenever the lease is this replica's.
 
-What works for the cluster is made anew for each term (``main.term``).
+Everything that works for the cluster is rebuilt for each term (``main.term``).
 """
 
 import asyncio

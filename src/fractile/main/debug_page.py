@@ -1,8 +1,8 @@
-"""``GET /debug/state`` of the control plane: for whom the API server says so, or who has the token of a local file.
+"""``GET /debug/state`` of the control plane: for clients that the API server allows, or with a local file's token.
 
     no token 401 ─ not over TLS 403 ─ token of --debug-token-file 200 ─ the API server: stranger 401, no 403, silent 503
 
-Failure rule: closed. A token is never logged, and none is taken from a connection that others can read.
+Failure rule: closed. A token is never logged, and none is accepted from a connection that others can read.
 """
 
 import ipaddress
@@ -43,7 +43,7 @@ _ANSWERS = {
 
 
 class Debug:
-    """An ASGI application. ``state`` is what it shows; a term of lead puts its own there."""
+    """An ASGI application. ``state`` is what it shows; a term of leadership sets its own."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Debug:
         self._shown: Callable[[], ControlPlaneState] | None = None
 
     def lead(self, term: LeadTerm, known: LeadParts, ready: Callable[[], bool]) -> None:
-        """Show what that term believes."""
+        """Show the state of that term."""
         self.show(lambda: _led(self._idle(self._uptime()), term, known, ready=ready()))
 
     def show(self, state: Callable[[], ControlPlaneState]) -> None:
@@ -101,7 +101,7 @@ class Debug:
         return _ANSWERS.get(await self._reviewer.may(token, path=PATH), (200, ""))
 
     def _is_local_token(self, token: str) -> bool:
-        """Read each time: whoever may write the file may change it."""
+        """Compare with the file, which is read each time because it may be changed at any time."""
         if self._token_file is None:
             return False
         try:
@@ -116,7 +116,7 @@ _SHORTEST = 16  # bytes of a token in a file
 
 
 def option(command: Command) -> Command:
-    """The option of the command line."""
+    """Add the option of the command line."""
     added = click.option(
         "--debug-token-file",
         type=click.Path(path_type=Path),
@@ -127,7 +127,7 @@ def option(command: Command) -> Command:
 
 
 def debugging(access: Credentials, lease: LeaseOptions, token_file: Path | None) -> Debug:
-    """SetupError when the file cannot be used."""
+    """The debug page. Raises SetupError when the token file cannot be used."""
     check_token_file(token_file)
 
     def idle(uptime: float) -> ControlPlaneState:
@@ -150,7 +150,7 @@ def _led(idle: ControlPlaneState, term: LeadTerm, known: LeadParts, *, ready: bo
 
 
 def check_token_file(file: Path | None) -> None:
-    """SetupError when it cannot be used."""
+    """Raises SetupError when the file cannot be used."""
     if file is None:
         return
     try:

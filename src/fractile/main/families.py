@@ -1,6 +1,6 @@
-"""The options about families of resource names, the same for control plane and agents.
+"""The options about families of resource names, shared by control plane and agents.
 
-Apart from the rest: both programs must be told the same, as with --memory-unit.
+They are separate because both programs must get the same values, as with --memory-unit.
 """
 
 from collections.abc import Callable

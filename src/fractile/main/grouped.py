@@ -1,4 +1,4 @@
-"""Options of the command line that belong together come to the command as one argument."""
+"""Pass related options of the command line to the command as one argument."""
 
 import functools
 import inspect
@@ -11,8 +11,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def grouped(
     name: str, options: Sequence[Callable[..., Any]], make: Callable[..., object]
 ) -> Callable[[Command], Command]:
-    """A decorator: adds ``options``, and the command gets ``make`` of their values as its argument ``name``. The
-    parameters of ``make`` are named as the options' values are; what it raises is shown as every error is."""
+    """A decorator that adds ``options`` and passes their values, combined by ``make``, as the command's argument
+    ``name``. The parameters of ``make`` have the names of the options' values; its exceptions are shown like all
+    others."""
     taken = tuple(inspect.signature(make).parameters)
 
     def add(command: Command) -> Command:

@@ -1,10 +1,10 @@
-"""Who leads among the replicas, and what the others answer meanwhile (docs/operate/high-availability.md).
+"""Which replica leads, and what the others answer meanwhile (docs/operate/high-availability.md).
 
     candidate ──the lease is ours──> term: rebuild, ready, serve ──lease lost, or told to end──> candidate, or the end
 
-Everything that knows something of the cluster is made anew for each term, so nothing of an earlier one can be acted on.
-The HTTP server outlives terms; what it serves is switched. A term's writes pass its ``fence``: the seconds for which
-the lease surely holds, asked right before each.
+Everything that holds cluster state is rebuilt for each term, so that no earlier state can be acted on. The HTTP server
+outlives terms; what it serves is switched. A term's writes pass its ``fence``, which checks immediately before each
+write for how many seconds the lease still surely holds.
 """
 
 import os
@@ -42,13 +42,13 @@ from fractile.wire.output import debug_state
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
 PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see ``_Pausing``
 
-QUIET = BIND_SECONDS + 0.5  # after the lease has changed hands nothing is admitted for who led before
+QUIET = BIND_SECONDS + 0.5  # after a change of the lease nothing is admitted for this long: old writes may still arrive
 
 WAITS = "this replica of fractile waits until it leads; ask the one that is ready"
 
 
 class LeaseOptions(msgspec.Struct, frozen=True):
-    """``source``: NAMESPACE/NAME of the Lease; "" when there is one replica only, which then always leads."""
+    """``source``: NAMESPACE/NAME of the Lease; "" when there is only one replica, which then always leads."""
 
     source: str = ""
     identity: str = ""
@@ -56,7 +56,7 @@ class LeaseOptions(msgspec.Struct, frozen=True):
 
 
 def lease_options(source: str, seconds: int) -> LeaseOptions:
-    """The options with an identity that no other start of this program has."""
+    """The options, with an identity that is unique to this start of the program."""
     timing = LeaseTiming(duration=seconds, deadline=seconds * 2 / 3, retry=seconds / 6)
     return LeaseOptions(source, f"{socket.gethostname()}_{secrets.token_hex(4)}", timing)
 
@@ -97,9 +97,9 @@ options = grouped("lease", _OPTIONS, _lease)
 
 
 class LeadTerm(msgspec.Struct, frozen=True):
-    """One lead. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without a lease.
-    ``reached`` is told the steps of a bind. ``quiet``: seconds after which no write of the leader before arrives any
-    more. ``unsettled`` is told, when the work ends, whether a write of this lead still may."""
+    """One term of leadership. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without
+    a lease. ``reached`` is called with the steps of a bind. ``quiet``: seconds after which no write of the former
+    leader can arrive. ``unsettled`` is called at the end with whether a write of this term may still arrive."""
 
     left: Callable[[], float]
     name: str = ""
@@ -115,8 +115,8 @@ ALWAYS = LeadTerm(lambda: float("inf"))
 
 
 class ServedStage:
-    """What the HTTP server serves now: the application of a term, or that of a replica that waits; and ``debug``, which
-    outlives both. ``tally``: what a replica that waits has counted."""
+    """What the HTTP server serves now: the application of a term, or that of a waiting replica; and ``debug``, which
+    outlives both. ``tally``: the counts of a waiting replica."""
 
     def __init__(
         self, debug: ASGIApp | None = None, tally: DecisionTally | None = None, *, insecure_open: bool = False
@@ -127,7 +127,7 @@ class ServedStage:
         self._verbs: dict[bytes, Verb] = {}
 
     def show(self, app: ASGIApp, verbs: Iterable[Verb] = ()) -> None:
-        """``verbs``: those that need no application (``main.direct``)."""
+        """``verbs``: those that need no application (``serving.direct``)."""
         self._shown = app
         self._verbs = {verb.path.encode(): verb for verb in verbs}
 
@@ -147,12 +147,12 @@ class ServedStage:
 
 
 async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[LeadTerm], Awaitable[None]]) -> None:
-    """Wait for the lead, work, and again, until cancelled; the lease is given back then."""
+    """Wait for the lead, work, and repeat, until cancelled; the lease is then released."""
     if not lease.source:
         await work(ALWAYS)
         return
     namespace, _, name = lease.source.partition("/")
-    async with KubeClient(access, timeout=5.0) as client:  # the lease's own: no fence, and no others to wait for
+    async with KubeClient(access, timeout=5.0) as client:  # only for the lease: no fence, no waiting for other calls
         elector = LeaderElector(client, namespace=namespace, name=name, identity=lease.identity, timing=lease.timing)
         pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT, ""))
         await one_after_another(elector, work, left=pausing.left, reached=pausing.reached)
@@ -166,7 +166,7 @@ async def one_after_another(
     reached: Callable[[str], None] = lambda step: None,
     clock: Clock = time.monotonic,
 ) -> None:
-    """One lead after the other, until cancelled. What an earlier one left running may write nothing in a later one."""
+    """Run one term after the other, until cancelled. Leftover tasks of an earlier term cannot write in a later one."""
     while True:
         lead = _Lead(left, clock)
 
@@ -182,7 +182,7 @@ async def one_after_another(
 
 
 class _Lead:
-    """What is said of one lead while it lasts and when it is over."""
+    """The state of one term, while it lasts and when it is over."""
 
     def __init__(self, left: Callable[[], float], clock: Clock) -> None:
         self._left = left
@@ -195,19 +195,19 @@ class _Lead:
         return 0.0 if self.over else self._left()
 
     def inherit(self, quiet: float) -> None:
-        """So many seconds writes of the leader before may still arrive."""
+        """Record that writes of the former leader may still arrive for so many seconds."""
         self._quiet_from = self._clock() + quiet
 
     def leave(self, unsettled: bool) -> None:
         self._unsettled = unsettled
 
     def settled(self) -> bool:
-        """Whether who leads next need not wait: for our writes, nor for those that we had to wait for ourselves."""
+        """Whether the next leader need not wait: neither for our writes, nor for those that we had to wait for."""
         return not self._unsettled and self._clock() >= self._quiet_from
 
 
 def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a person can act on, if the errors hold such a thing; else all of them."""
+    """The first error that a person can act on, if there is one; otherwise the whole group."""
     known = group.subgroup(FractileError)
     error: BaseException = known or group
     while known is not None and isinstance(error, BaseExceptionGroup):
@@ -216,7 +216,7 @@ def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def crash_point(wanted: str) -> Callable[[str], None]:
-    """For tests: the process ends at that step of a bind as by kill -9."""
+    """For tests: a callback that ends the process at that step of a bind as by kill -9."""
 
     def reached(step: str) -> None:
         if step == wanted:
@@ -226,8 +226,8 @@ def crash_point(wanted: str) -> Callable[[str], None]:
 
 
 class _Pausing:
-    """For tests: a process that binds is stopped once, before the check of its lease (``assumed``) or between that and
-    the write (``allowed``), where a kernel may stop it too."""
+    """For tests: stop a process that binds once, before the check of its lease (``assumed``) or between that and the
+    write (``allowed``), where the kernel may stop it too."""
 
     def __init__(self, left: Callable[[], float], *, wanted: str) -> None:
         self._left = left
@@ -249,11 +249,11 @@ class _Pausing:
 
 
 def _idle(tally: DecisionTally, *, insecure_open: bool, prefix: str = "/scheduler") -> Starlette:
-    """Alive, not ready; kube-scheduler is told to come again, if it comes here at all."""
+    """The application of a waiting replica: alive, not ready; kube-scheduler's calls are refused."""
 
     async def verb(request: Request) -> Response:
         error = wire.encode([]) if request.url.path.endswith("/prioritize") else wire.encode_error(WAITS)
-        # kube-scheduler keeps its connections, and a Service sends only new ones to whoever leads now.
+        # kube-scheduler keeps its connections, and a Service sends only new ones to the current leader.
         return Response(error, media_type="application/json", headers={"connection": "close"})
 
     async def healthz(_: Request) -> Response:
@@ -265,7 +265,7 @@ def _idle(tally: DecisionTally, *, insecure_open: bool, prefix: str = "/schedule
     nothing, nobody = Ledger(time.monotonic), WaitingPods()
 
     async def metrics(request: Request) -> Response:
-        """Not ready, and nothing is known: sums over the replicas are those of the leader."""
+        """Not ready and without data: sums over the replicas are those of the leader."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         counted = tally.figures(QueueDepths())
         made = page(

@@ -1,4 +1,4 @@
-"""A callback that is several: objects that need each other are built first, and connected afterwards."""
+"""One callback that calls several: objects that need each other are built first, and connected afterwards."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Listeners(Generic[T]):
-    """Each is told, in the order in which they were added."""
+    """Calls each callback, in the order in which they were added."""
 
     def __init__(self, *tell: Callable[[T], object]) -> None:
         self._tell = list(tell)

@@ -1,7 +1,6 @@
 """Logging of the long-running programs: one line per decision on stderr, UTC; key=value, or JSON.
 
-As JSON the fields of a decision are fields: what stands in the message as ``key=value`` is found again by those who
-collect logs, without a pattern of their own.
+In JSON the ``key=value`` pairs of the message are also separate fields, so log collectors need no pattern for them.
 """
 
 import json
@@ -24,7 +23,7 @@ _RESERVED = frozenset({"time", "level", "module", "decision", "message", "traceb
 
 
 class _Text(logging.Formatter):
-    """Lines come by the hundred in a second, which is spelled once."""
+    """Formats the time once per second, since there may be hundreds of lines in one."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT, datefmt=_TIME)
@@ -38,7 +37,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(_Text):
-    """Fields of the message are taken from its arguments, not from its text, so that no value is cut at a blank."""
+    """Takes fields from the arguments of the message, not from its text, so that no value is cut at a blank."""
 
     def format(self, record: logging.LogRecord) -> str:
         found: dict[str, object] = {
@@ -54,8 +53,8 @@ class _Json(_Text):
 
 
 class _Template(msgspec.Struct, frozen=True):
-    """``decision``: the words before the first field. ``fields``: names, and the place of each among the arguments.
-    ``holders``: how many arguments there are."""
+    """``decision``: the words before the first field. ``fields``: names, and the index of each among the arguments.
+    ``holders``: the number of arguments."""
 
     decision: str
     fields: tuple[tuple[str, int], ...]
@@ -63,14 +62,14 @@ class _Template(msgspec.Struct, frozen=True):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """The decision, then the fields, as numbers where they are numbers."""
+    """The decision, then the fields; numbers stay numbers."""
     known, values = _known(str(record.msg)), record.args
     if not known.fields or not isinstance(values, tuple) or len(values) != known.holders:
         return {}
     return {"decision": known.decision, **{name: _value(values[at]) for name, at in known.fields}}
 
 
-@lru_cache(maxsize=512)  # the programs have some dozens
+@lru_cache(maxsize=512)  # the programs have a few dozen templates
 def _known(template: str) -> _Template:
     fields = list(_FIELD.finditer(template))
     holders = [m.start() for m in re.finditer(r"%(?!%)", template.replace("%%", "\0\0"))]
@@ -89,7 +88,7 @@ def _value(value: object) -> object:
 
 
 def log_options(command: Command) -> Command:
-    """The options of the command line: ``log_level`` and ``log_format``."""
+    """Add the options ``log_level`` and ``log_format``."""
     for option in (
         click.option(
             "--log-format",
@@ -105,10 +104,10 @@ def log_options(command: Command) -> Command:
 
 
 def set_up_logging(level: str, form: str = "text") -> None:
-    """Configure the root logger; libraries that log every request are kept to warnings."""
+    """Configure the root logger; libraries that log every request are limited to warnings."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if form == "json" else _Text())
-    # No line says them, and each record would look them up.
+    # No format uses these, and each record would look them up.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)

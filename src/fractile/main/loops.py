@@ -1,6 +1,6 @@
-"""The event loop of the control plane: uvloop's, which has TLS and transports in C; asyncio's own where there is none.
+"""The event loop of the control plane: uvloop, which has TLS and transports in C, or asyncio's if it is not installed.
 
-With it a pod's calls cost an eighth less of the processor (docs/develop/dependencies.md). The agent keeps asyncio's:
+With uvloop a pod's calls take an eighth less processor time (docs/develop/dependencies.md). The agent keeps asyncio's:
 its calls are few, and every MB counts there.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def run_in_loop(program: Coroutine[Any, Any, None]) -> None:
-    """``asyncio.run``, in the loop of this machine."""
+    """``asyncio.run`` with the best loop that is installed."""
     with asyncio.Runner(loop_factory=_factory()) as runner:
         runner.run(program)
 

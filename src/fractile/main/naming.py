@@ -1,4 +1,4 @@
-"""The options that say how many nodes the filter names (docs/operate/scheduler-config.md)."""
+"""The options for the number of nodes that the filter names (docs/operate/scheduler-config.md)."""
 
 import click
 
@@ -9,7 +9,7 @@ from fractile.main.grouped import grouped
 
 
 def leads_of(texts: tuple[str, ...]) -> dict[str, int]:
-    """``PROFILE=STEPS`` as numbers; click.BadParameter for what is none."""
+    """``PROFILE=STEPS`` as numbers. Raises click.BadParameter for other texts."""
     leads: dict[str, int] = {}
     for text in texts:
         profile, _, steps = text.rpartition("=")

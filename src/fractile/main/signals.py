@@ -1,11 +1,11 @@
-"""The end of a program that runs until it is told to stop."""
+"""The end of a program that runs until a signal stops it."""
 
 import asyncio
 import signal
 
 
 async def told_to_stop() -> None:
-    """Until SIGTERM or SIGINT comes; of one that came before this was awaited nothing is known."""
+    """Wait for SIGTERM or SIGINT; signals from before the call are not handled."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

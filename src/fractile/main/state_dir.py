@@ -1,4 +1,4 @@
-"""The option --state-dir of the agent and of the programs that look for it there. It imports next to nothing, since
+"""The option --state-dir of the agent and of programs that read its files. This module imports very little, since
 ``fractile alive`` runs every half minute."""
 
 from collections.abc import Callable
@@ -13,5 +13,5 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def state_dir_option(help: str) -> Callable[[Command], Command]:
-    """``help``: what the directory is to the program."""
+    """``help``: the meaning of the directory for the program."""
     return click.option("--state-dir", type=click.Path(path_type=Path), default=STATE_DIR, show_default=True, help=help)

@@ -1,10 +1,10 @@
 """OpenTelemetry traces, switched on with ``--otlp-endpoint``: one trace for each pod, whose id is the pod's UID.
 
-filter, prioritize and bind come as requests of their own, and the agent's part is in another program; all of them know
-the UID, which has as many bits as a trace's id. So their spans meet in one trace, without anything being passed along.
+filter, prioritize and bind are separate requests, and the agent's part is in another program; all of them know the UID,
+which has as many bits as a trace's id. So their spans meet in one trace without passing anything along.
 
-Nothing of OpenTelemetry is imported, and nothing is measured, while it is off. Failure rule: open. Spans are sent by a
-thread of the library's; those that a collector does not take are dropped, and no pod waits for it.
+While it is off, nothing of OpenTelemetry is imported and nothing is measured. Failure rule: open. A thread of the
+library sends the spans; those that a collector does not take are dropped, and no pod waits for it.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ _POD = "k8s.pod.uid"
 
 
 def option(command: Command) -> Command:
-    """The option of the command line."""
+    """Add the option of the command line."""
     added = click.option(
         "--otlp-endpoint",
         default="",
@@ -41,7 +41,7 @@ def option(command: Command) -> Command:
 
 
 class Tracing:
-    """``trace`` takes what was decided; ``close`` sends what is left, within seconds."""
+    """``trace`` records a step; ``close`` sends the remaining ones, within seconds."""
 
     def __init__(self, exporter: "SpanExporter", *, service: str, node: str = "", at_once: bool = False) -> None:
         from opentelemetry.sdk.resources import Resource
@@ -50,7 +50,7 @@ class Tracing:
         from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
         class OfPods(RandomIdGenerator):
-            """The trace's id is that of the pod whose step is being told."""
+            """Takes the trace's id from the pod of the current step."""
 
             pod = 0
 
@@ -71,7 +71,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("fractile", __version__)
 
     def trace(self, step: TraceStep) -> None:
-        """One span. On the event loop, so that no other pod's comes between."""
+        """Record one span. Call it on the event loop, so that no other pod's span comes in between."""
         from opentelemetry.trace import Status, StatusCode
 
         namespace, _, name = step.pod.partition("/")
@@ -83,12 +83,12 @@ class Tracing:
         span.end(step.ended)
 
     def close(self) -> None:
-        """Blocks."""
+        """Send the remaining spans; blocks."""
         self._provider.shutdown()
 
 
 def trace_id(uid: str) -> int:
-    """128 bits that are the same wherever the pod is known; 0, by which one is drawn, for what is no UID."""
+    """The pod's UID as 128 bits, the same in every program; 0 if it is not a UID, so that an id is drawn."""
     try:
         return uuid.UUID(uid).int
     except ValueError:
@@ -96,7 +96,7 @@ def trace_id(uid: str) -> int:
 
 
 def tracing(endpoint: str, *, service: str, node: str = "") -> Tracing | None:
-    """None when it is off. SetupError when it cannot be had."""
+    """The tracing; None when it is off. Raises SetupError when it is impossible."""
     if not endpoint:
         return None
     url = urlsplit(endpoint)

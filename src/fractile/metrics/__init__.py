@@ -1,4 +1,4 @@
-"""What programs tell Prometheus: names, meanings and the text. No I/O; who has the figures serves them.
+"""Prometheus metrics of the programs: names, help texts and the text format. No I/O: each program serves its own page.
 
-Read by ``agent``, which answers ``/metrics`` with them. docs/reference/metrics.md lists every name.
+docs/reference/metrics.md lists every name.
 """

@@ -1,8 +1,8 @@
 """Every metric of the control plane, and its page. Pure. docs/reference/metrics-control-plane.md lists them (a test
 compares).
 
-What the program says of itself comes first, then limits, then what is held: when there are too many series, the last
-are left out, and the page says how many. Labels name namespaces, classes, models and pools, never pods.
+The program's own metrics come first, then limits, then holds: if there are too many series, the last are left out, and
+the page says how many. Labels name namespaces, classes, models and pools, never pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from fractile.metrics.exposition import Distribution, Family, MetricsPage
 
-LIMIT = 20_000  # series; one for each limit and its use, and one for each class, model and pool of a namespace
+LIMIT = 20_000  # series; two for each limit, and one for each class, model and pool of a namespace
 
 CONTROL_PLANE = Family("fractile_control_plane", "info", "The control plane.", ("version",))
 READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is rebuilt.", ())
@@ -54,7 +54,7 @@ DROPPED = Family("fractile_control_plane_dropped_series", "gauge", "Series left 
 
 
 class Limited(msgspec.Struct, frozen=True):
-    """One limit of one namespace, in percent of a card. ``model`` as the quota names it."""
+    """One limit of one namespace, in percent of a card. ``model`` is the name in the quota."""
 
     namespace: str
     model: str
@@ -73,8 +73,8 @@ class NamespaceHold(msgspec.Struct, frozen=True):
 
 
 class PlacementFigures(msgspec.Struct, frozen=True):
-    """Of placement over all nodes: pods by state, and since the program began decisions, ends of reservations and
-    removed gates by kind, and the seconds from seeing a pod to its nomination."""
+    """Figures of placement over all nodes: pods by state; decisions, ends of reservations and removed gates by kind
+    since the program started; and the seconds from seeing a pod to nominating it."""
 
     pods: Mapping[str, int]
     decisions: Mapping[str, int]
@@ -84,12 +84,12 @@ class PlacementFigures(msgspec.Struct, frozen=True):
 
 
 class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the control plane says of itself and of its ledger; times in seconds."""
+    """The figures of the control plane and of its ledger; times in seconds."""
 
     version: str
     ready: bool
     insecure_open: bool = False
-    certified: bool | None = None  # None: no webhook is served here
+    certified: bool | None = None  # None: this replica serves no webhook
     failed_handshakes: int = 0
     nodes: int
     cards: int
@@ -111,7 +111,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> MetricsPage:
-    """All series, each label combination once: what differs in nothing that is shown is added up."""
+    """All series, each label combination once: holds with equal labels are added up."""
     made = MetricsPage(limit=limit)
     _own(made, figures)
     if figures.placement is not None:

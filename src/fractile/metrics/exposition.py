@@ -1,7 +1,7 @@
 """Prometheus' text format 0.0.4 and OpenMetrics 1.0 from one list of series. Pure.
 
-Rendered by ourselves: the figures are a picture made anew each second, which prometheus_client's registry of live
-counters would have to be bent around, and the agent stays small without it.
+Not built on prometheus_client: the figures are a snapshot that is rebuilt each second, which does not suit its registry
+of live counters, and the agent stays small without it.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 Kind = Literal["gauge", "counter", "info", "histogram"]
 _SUFFIX: dict[Kind, str] = {"gauge": "", "counter": "_total", "info": "_info", "histogram": ""}
-_UNITS = ("bytes", "seconds", "ratio")  # the last word of a name that measures in it
+_UNITS = ("bytes", "seconds", "ratio")  # the last word of a name with that unit
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-_Texts = dict[tuple[str, ...], dict[tuple[str, ...], str]]  # of labels: by their names, then by their values
+_Texts = dict[tuple[str, ...], dict[tuple[str, ...], str]]  # label texts by names, then by values
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
@@ -30,12 +30,12 @@ class Family(msgspec.Struct, frozen=True):
 
     @property
     def sample(self) -> str:
-        """The name that its series bear; of a histogram what they begin with."""
+        """The name of its series; for a histogram, their prefix."""
         return self.name + _SUFFIX[self.kind]
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """``counts``: how many values were at most each of ``bounds``, and in the end of all; ``total``: their sum."""
+    """``counts``: how many values were at most each of ``bounds``, then how many in all; ``total``: their sum."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -43,7 +43,7 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class MetricsPage:
-    """Series to be shown, ``limit`` at most: those beyond it are counted in ``dropped`` and not shown."""
+    """At most ``limit`` series; those beyond the limit are counted in ``dropped`` and not shown."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
@@ -53,7 +53,7 @@ class MetricsPage:
         self.dropped = 0
 
     def add(self, family: Family, value: float | None, *labels: str) -> None:
-        """One series; None is no series. A second value for the same labels is a bug of the caller: the last counts."""
+        """Add one series; a value of None adds none. A second value for the same labels is a bug: the last counts."""
         if value is None:
             return
         if len(labels) != len(family.labels):
@@ -66,12 +66,12 @@ class MetricsPage:
         series[labels] = value
 
     def always(self, family: Family, value: float, *labels: str) -> None:
-        """The same for the few series that no limit may drop."""
+        """Add one of the few series that the limit never drops."""
         self._limit += 1
         self.add(family, value, *labels)
 
     def distribution(self, family: Family, value: Distribution) -> None:
-        """A histogram without labels; no limit drops it."""
+        """Add a histogram without labels; the limit never drops it."""
         self._distributions[family] = value
 
     def render(self, *, openmetrics: bool) -> bytes:
@@ -97,7 +97,7 @@ def _head(family: Family, *, openmetrics: bool) -> Iterator[str]:
 
 
 def _samples(family: Family, series: dict[tuple[str, ...], float], texts: dict[tuple[str, ...], str]) -> Iterator[str]:
-    """``texts`` are those of labels with the same names that were written already: a container has 14 of each."""
+    """``texts`` caches the label texts of these label names: a container has 14 series with each."""
     name = family.sample
     for values, number in series.items():
         text = texts.get(values)
@@ -123,5 +123,5 @@ def _number(value: float) -> str:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether a client's Accept header names it; every Prometheus since 2.5 does."""
+    """Whether a client's Accept header names OpenMetrics, as that of every Prometheus since 2.5 does."""
     return any(part.split(";")[0].strip() == "application/openmetrics-text" for part in accept.lower().split(","))

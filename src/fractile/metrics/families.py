@@ -1,5 +1,4 @@
-"""Every metric of the node agent. Their meanings in full, with units and labels: docs/reference/metrics.md (a test
-compares)."""
+"""Every metric of the node agent. docs/reference/metrics.md explains them, with units and labels (a test compares)."""
 
 from fractile.metrics.exposition import Family
 

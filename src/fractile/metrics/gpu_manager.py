@@ -1,4 +1,4 @@
-"""The picture of one node as gpu-manager's /usage has it. Pure."""
+"""The usage of one node in the format of gpu-manager's /usage. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _MIB = 2**20
 
 
 def gpu_manager_usage(usage: NodeUsage) -> GpuManagerUsage:
-    """By pod UID; ``user`` and ``cluster`` are empty, since nobody fills in what gpu-manager took them from."""
+    """The usage by pod UID. ``user`` and ``cluster`` are empty, since nothing fills their sources in gpu-manager."""
     pods: dict[str, list[ContainerUsage]] = {}
     for container in usage.containers:
         pods.setdefault(container.pod_uid, []).append(container)

@@ -1,7 +1,7 @@
-"""The page of one node: its picture as series. Pure.
+"""The metrics page of one node: its usage as series. Pure.
 
-Cards come first, then what is outside the ledger, then containers, then gpu-manager's names for the same: when there
-are too many series, the last are left out, and the page says how many.
+Cards come first, then use outside the ledger, then containers, then the same under gpu-manager's names: if there are
+too many series, the last are left out, and the page says how many.
 """
 
 from collections import defaultdict
@@ -14,15 +14,15 @@ from fractile.wire.output.node_usage import KINDS, CardUsage, ContainerUsage, Ki
 
 LIMIT = 20_000  # series; a container on a card takes 20, so 64 slices take 1,300
 
-# Of a registration with the virtual manager: believed, or which part of the claim was not.
 KILLS = ("killed", "failed")
+# Outcomes of a registration with the virtual manager: accepted, or which part of the claim was rejected.
 OUTCOMES = ("registered", "peer", "pod", "container", "card")
 
 _MIB = 2**20
 
 
 class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent says of itself; times in seconds."""
+    """The agent's own figures; times in seconds."""
 
     version: str
     looks: int
@@ -30,7 +30,7 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     spent: float
     found: dict[Kind, int]
     evictions: int
-    kills: dict[str, int] = {}  # of processes that an eviction did not end, by outcome
+    kills: dict[str, int] = {}  # processes that an eviction did not end, by outcome
     cpu: float
     resident: int | None  # bytes
     descriptors: int | None = None
@@ -99,7 +99,7 @@ def _card(made: MetricsPage, node: str, card: CardUsage) -> None:
 
 
 def _outside(made: MetricsPage, usage: NodeUsage) -> None:
-    """One series for each container, card and kind, however many processes; the host's processes are one together."""
+    """One series for each container, card and kind, however many processes; all processes of the host share one."""
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     for o in usage.outside:
         sums[usage.node, o.namespace, o.pod, o.container, o.pod_uid, o.card, o.kind] += o.bytes or 0
@@ -149,14 +149,14 @@ def _gpu_manager(made: MetricsPage, node: str, container: ContainerUsage) -> Non
 
 
 def utilization(card: SliceUsage) -> float:
-    """Percent of the card: by the driver as gpu-manager has it, else by the arbiter."""
+    """Percent of the card: the driver's figure, as in gpu-manager, else the arbiter's."""
     if card.utilization_percent is not None:
         return float(card.utilization_percent)
     return card.share_percent or 0.0
 
 
 def memory_used(card: SliceUsage) -> int:
-    """Bytes: by the driver as gpu-manager has it, else by the container's ledger."""
+    """Bytes: the driver's figure, as in gpu-manager, else the ledger's of the container."""
     return card.held_bytes or 0
 
 

@@ -1,1 +1,1 @@
-"""The nouns of the path: units, Card, Request, Placement, Refusal. No I/O; every other package speaks in these."""
+"""The types of a pod's path: units, Card, Request, Placement, Refusal. No I/O; every other package uses them."""

@@ -1,4 +1,4 @@
-"""A card as its node reports it; and any other device that pods can ask for by class."""
+"""A card as its node reports it, or any other device that pods can ask for by class."""
 
 from typing import Final
 
@@ -8,16 +8,15 @@ from fractile.model.interconnect import Interconnect
 from fractile.model.properties import NONE, Properties
 from fractile.model.units import CardUUID, MiB, NodeName
 
-GPU: Final = "gpu"  # the type of all cards; other devices have other types
+GPU: Final = "gpu"  # the type of every card; other devices have other types
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
     """One physical GPU, or another device. ``index`` is NVML's index on its node; ``memory`` is the total that NVML
-    reports, in MiB; ``context`` what a CUDA context costs on it, 0 when that is not known; ``interconnect`` is None if
-    nobody asked.
+    reports, in MiB; ``context`` is what a CUDA context costs on it, 0 when unknown; ``interconnect`` is None if it was
+    not read.
 
-    A device that is no GPU has no memory; ``shares`` pods use it at a time. ``node`` is "" where it goes without
-    saying.
+    A non-GPU device has no memory; up to ``shares`` pods use it at a time. ``node`` is "" where the context gives it.
     """
 
     uuid: CardUUID
@@ -34,7 +33,7 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     node: NodeName = NodeName("")
 
     def property(self, key: str) -> str | None:
-        """What it says of itself under that key, None where it says nothing. Quantities are as people write them."""
+        """The device's property of that key, None if it has none. Quantities are as people write them."""
         match key:
             case "type":
                 return self.type

@@ -1,4 +1,4 @@
-"""A class of devices: a named selector over what devices say of themselves, and how much of each a pod gets."""
+"""A class of devices: a named selector over device properties, and how much of each device a pod gets."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from fractile.model.units import MiB, Percent
 
 
 class Operator(StrEnum):
-    """How a property is compared. The last four compare quantities, with one value."""
+    """How a property is compared. The last four compare with one value, a quantity."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -37,8 +37,8 @@ class PropertyRequirement(msgspec.Struct, frozen=True):
 
 
 class DeviceClass(msgspec.Struct, frozen=True):
-    """All of ``requirements`` must hold. One unit of the class is ``count`` devices: whole ones, or, of each GPU,
-    ``memory`` MiB and ``cores`` percent."""
+    """All of ``requirements`` must hold. One unit of the class is ``count`` devices: whole ones, or ``memory`` MiB and
+    ``cores`` percent of each GPU."""
 
     name: str
     device_type: str = GPU
@@ -49,5 +49,5 @@ class DeviceClass(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> bool:
-        """Whether a unit is a part of a card, not the whole of it."""
+        """Whether a unit is a part of a card, not a whole card."""
         return bool(self.memory or self.cores)

@@ -29,8 +29,8 @@ class LabelRequirement(msgspec.Struct, frozen=True):
 
 
 class EvictionBudget(msgspec.Struct, frozen=True):
-    """``allowed``: how many of its pods may leave now. ``leaving``: names of those that were evicted already.
-    ``too_large``: its selector was not read, so that it counts as one that lets no pod of its namespace leave."""
+    """``allowed``: how many of its pods may leave now. ``leaving``: names of pods that were already evicted.
+    ``too_large``: its selector was not read, so it counts as one that lets no pod of its namespace leave."""
 
     namespace: str
     requirements: tuple[LabelRequirement, ...] = ()
@@ -39,15 +39,15 @@ class EvictionBudget(msgspec.Struct, frozen=True):
     too_large: bool = False
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether pods of its namespace with these labels are its own. None: labels that are too many to be kept, which
-        any selector may be about."""
+        """Whether the budget selects pods of its namespace with these labels. None: too many labels to keep; any may
+        match."""
         if not self.requirements:
             return False
         return labels is None or (bool(labels) and all(r.holds(labels) for r in self.requirements))
 
 
 class Protected(msgspec.Struct, frozen=True):
-    """A pod as budgets see it. ``key`` stands for its labels: equal for equal ones."""
+    """A pod as budgets see it. ``key`` stands for its labels: equal labels have equal keys."""
 
     uid: PodUID
     namespace: str

@@ -1,4 +1,4 @@
-"""What the driver says of a card's health, and what we make of it. None: the driver does not say, which is no fault."""
+"""A card's health as the driver reports it, and Fractile's verdict. None: not reported, which is not a fault."""
 
 from enum import StrEnum
 
@@ -11,13 +11,13 @@ from fractile.model.units import CardUUID
 class Silence(StrEnum):
     """Why a card does not answer."""
 
-    LOST = "lost"  # fallen off the bus, or no longer reachable there
+    LOST = "lost"  # fallen off the bus, or no longer reachable on it
     RESET_REQUIRED = "reset required"  # the driver says that only a reset brings it back
-    ERROR = "error"  # anything else; may pass
+    ERROR = "error"  # anything else; may be temporary
 
 
 class HealthReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One card at one moment. ``card`` is None when the card does not answer: then only its place is known.
+    """One card at one moment. ``card`` is None when the card does not answer: then only its index is known.
 
     ECC counts are those since the driver was loaded or the card was reset (NVML's volatile counters).
     """
@@ -25,10 +25,10 @@ class HealthReading(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     card: Card | None
     silence: Silence | None = None
-    error: str = ""  # the driver's own words for it
+    error: str = ""  # the driver's own error text
     temperature: int | None = None  # degrees Celsius
-    slowdown_at: int | None = None  # where the hardware slows its clocks
-    shutdown_at: int | None = None  # where the hardware switches itself off
+    slowdown_at: int | None = None  # at which the hardware slows its clocks
+    shutdown_at: int | None = None  # at which the hardware switches itself off
     corrected: int | None = None
     uncorrected: int | None = None
     repair_pending: bool | None = None  # a row or page is replaced at the next reset
@@ -44,7 +44,7 @@ class EventKind(StrEnum):
 
 
 class CardEvent(msgspec.Struct, frozen=True):
-    """Something that the driver reported by itself. ``pid`` is the process that caused it, where the driver says so."""
+    """An event that the driver reported unasked. ``pid`` is the process that caused it, if the driver reports one."""
 
     card: CardUUID
     kind: EventKind

@@ -1,4 +1,4 @@
-"""A device that is no GPU as its node offers it: the device, and what a container needs besides to use it."""
+"""A non-GPU device as its node offers it: the device, and what else a container needs to use it."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The cards and amounts that a pod was given, and what they cost each card."""
+"""The cards and amounts that a pod was allocated, and what they cost each card."""
 
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The part of one card that one container holds. ``slots``: device ids of a resource of which a card has few.
-    ``shares``: of a device that is no GPU, so many of its shares, and nothing else; of a GPU 0."""
+    """The part of one card that one container holds. ``slots``: device ids, for a resource of which a card has few.
+    ``shares``: shares of a non-GPU device, whose other amounts are 0; 0 for a GPU."""
 
     card: CardUUID
     memory: MiB
@@ -43,9 +43,9 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
-    """What a pod takes from one card at its peak. ``coreless``: while its cores are at their peak, a container of it
-    is there that was promised none, and needs a little that nobody was promised. ``slices``: containers with a part of
-    the card at the same time. ``shares``: of a device that is no GPU; it is then all that the pod takes."""
+    """What a pod takes from one card at its peak. ``coreless``: at the peak of its cores, a container without promised
+    cores runs too and needs a little unpromised time. ``slices``: containers that hold a part of the card at the same
+    time. ``shares``: of a non-GPU device; the pod then takes nothing else."""
 
     card: CardUUID
     memory: MiB
@@ -62,7 +62,7 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
     This is Kubernetes' rule for pod requests, applied card by card and to memory, cores, slots and shares separately.
     """
     if len(placement.containers) == 1 and len(placement.containers[0].slices) == 1:
-        return (_whole(placement.containers[0].slices[0]),)  # nearly all pods; a quarter of the time
+        return (_whole(placement.containers[0].slices[0]),)  # nearly all pods; takes a quarter of the time
     running: dict[CardUUID, tuple[int, int, int, int, int, bool]] = {}
     peak: dict[CardUUID, tuple[int, int, int, int, tuple[int, bool]]] = {}
     for container in placement.containers:
@@ -71,7 +71,7 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
             coreless = held[5] or not (cores or shares)
             now = (held[0] + memory, held[1] + slots, held[2] + 1, held[3] + shares, held[4] + cores, coreless)
             before = peak.get(card, (0, 0, 0, 0, (0, False)))
-            # A smaller number of cores with somebody who has none never needs more than the largest number without.
+            # Fewer cores with a coreless container never need more than the most cores without one.
             peak[card] = (
                 max(before[0], now[0]),
                 max(before[1], now[1]),
@@ -88,7 +88,7 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
 
 
 def larger(one: Iterable[Charge], other: Iterable[Charge]) -> tuple[Charge, ...]:
-    """What is taken of each card by a pod that has one of two placements, and nobody knows which."""
+    """The most that a pod takes of each card if it has one of two placements and it is unknown which."""
     found = {charge.card: charge for charge in one}
     for b in other:
         a = found.get(b.card)
@@ -109,7 +109,7 @@ def _larger(a: Charge, b: Charge) -> Charge:
 
 
 def _whole(s: Slice) -> Charge:
-    """What a slice costs that is all there is of its pod."""
+    """The charge of a pod's only slice."""
     return Charge(s.card, s.memory, s.cores, not (s.cores or s.shares), s.slots, 1, s.shares)
 
 

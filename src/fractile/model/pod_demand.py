@@ -1,14 +1,15 @@
-"""What a pod asks for in all, as scores of nodes see it: CPU and memory of the node, and cards or parts of them.
+"""A pod's total demand as node scores see it: CPU and memory of the node, and cards or parts of cards.
 
-The same for the thousands of pods of a workload, so that they share one. Sizes stay in MiB and percent here: what part
-of a card they are depends on the card (``policy.score.asked``).
+It is the same for the thousands of pods of a workload, so they share one object. Sizes stay in MiB and percent here:
+which part of a card they are depends on the card (``policy.nodes.asked``).
 """
 
 import msgspec
 
 
 class PartOfCard(msgspec.Struct, frozen=True):
-    """Of one card: MiB, percent of its memory, percent of its cores. Percent of memory counts where it is not 0."""
+    """A part of one card: MiB, percent of its memory, percent of its cores. ``memory_percent`` counts unless it is
+    0."""
 
     memory: int = 0
     memory_percent: int = 0
@@ -16,8 +17,8 @@ class PartOfCard(msgspec.Struct, frozen=True):
 
 
 class PodDemand(msgspec.Struct, frozen=True):
-    """``whole`` cards and ``parts`` of others. ``models`` are names that will do, in their order; empty: any. ``more``:
-    further parts, none of which is larger than all of ``parts``: a pod may ask for hundreds."""
+    """``whole`` cards and ``parts`` of others. ``models``: names of accepted models, sorted; empty: any. ``more``: the
+    number of further parts, each no larger than the largest of ``parts``: a pod may ask for hundreds."""
 
     cpu: int  # thousandths of a CPU
     memory: int  # MiB
@@ -28,10 +29,10 @@ class PodDemand(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> int:
-        """How many parts of cards."""
+        """The number of parts of cards."""
         return len(self.parts) + self.more
 
     @property
     def asks(self) -> bool:
-        """Whether it wants GPUs at all."""
+        """Whether it asks for any GPU."""
         return bool(self.whole or self.parts)

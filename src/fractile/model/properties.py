@@ -1,7 +1,7 @@
-"""What a device says of itself beyond what the core counts: an immutable mapping that equal devices share.
+"""The properties of a device beyond what the core counts: an immutable mapping that equal devices share.
 
-A cluster of 40,000 cards has a few dozen different ones, so each card holds a pointer and not two dozen strings. What
-is different for every card (its index, its node) is therefore a field of the card and stands in no such mapping.
+A cluster of 40,000 cards has a few dozen different mappings, so each card holds a pointer instead of two dozen strings.
+What differs for every card (its index, its node) is therefore a field of the card, not a property.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 
 class Properties(Mapping[str, str]):
-    """Keys and values, never changed. Equal to another one with the same pairs, and hashable."""
+    """An immutable, hashable mapping; equal to every other one with the same pairs."""
 
     __slots__ = ("_hash", "_values")
 
@@ -40,7 +40,7 @@ NONE = Properties()
 
 
 def shared(values: Mapping[str, str]) -> Properties:
-    """The one mapping of those pairs."""
+    """The shared mapping of those pairs."""
     return _shared(tuple(sorted(values.items()))) if values else NONE
 
 

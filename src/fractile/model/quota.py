@@ -13,13 +13,13 @@ from fractile.model.units import ContainerName
 
 POOL_LABELS: Final = ("fractile.dev/pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
 MODEL_LABELS: Final = ("gaia.tencent.com/gpu-model", "tkestack.io/gpu-model")
-"""Labels of a node, ours and gpu-admission's; the first that is there counts."""
+"""Labels of a node, ours and gpu-admission's; the first one present counts."""
 
 EVERY: Final = "*"  # the name of a limit on cards of all models
 
 
 class NodePlace(msgspec.Struct, frozen=True):
-    """What a node's labels say: the pool it is in, and a name for the model of its cards; "" where they say nothing."""
+    """A node's pool and the model name of its cards, from its labels; "" where there is no label."""
 
     pool: str = ""
     model: str = ""
@@ -29,15 +29,15 @@ NOWHERE = NodePlace()
 
 
 class QuotaLimit(msgspec.Struct, frozen=True):
-    """``percent`` of a card that may be held of the models that ``name`` names."""
+    """``percent`` of a card: the most that may be held of the models that ``name`` matches."""
 
     name: str
     percent: int
 
 
 class NamespaceQuota(msgspec.Struct, frozen=True):
-    """What one namespace may use. No pools named (None): every node; no limits (None): cards of every model, any number
-    of them. A model that no limit names is not given when there are limits."""
+    """What one namespace may use. ``pools`` None: every node. ``limits`` None: any number of cards of every model. If
+    there are limits, a model that none of these names may not be used."""
 
     pools: tuple[str, ...] | None = None
     limits: tuple[QuotaLimit, ...] | None = None
@@ -46,7 +46,7 @@ class NamespaceQuota(msgspec.Struct, frozen=True):
 class Quota(msgspec.Struct, frozen=True):
     """The quotas of a cluster by namespace. ``others``: whether namespaces that are not named may use cards.
 
-    ``problem``: why nobody knows what the quotas are; then nobody is given a card.
+    ``problem``: why the quotas are unknown; then no namespace gets a card.
     """
 
     namespaces: dict[str, NamespaceQuota] = {}
@@ -62,7 +62,7 @@ UNLIMITED = Quota()
 
 
 class QuotaOwner(msgspec.Struct, frozen=True, gc=False):
-    """Who a hold is counted for: the namespace, and the class by which each container asked that asked by one."""
+    """The namespace that a hold counts for, and the class of each container that asked by class."""
 
     namespace: str = ""
     classes: tuple[tuple[ContainerName, str], ...] = ()
@@ -72,7 +72,7 @@ NOBODY = QuotaOwner()
 
 
 def owner_of(request: PodRequest) -> QuotaOwner:
-    """Who the pod's hold is counted for; equal owners are one object, since there are tens of thousands of pods."""
+    """The owner that the pod's hold counts for; equal owners are one object, since there are very many pods."""
     classes = tuple((c.container, c.request.device_class) for c in request.gpus if c.request.device_class)
     return _owner(request.namespace, classes)
 

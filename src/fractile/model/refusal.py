@@ -1,4 +1,4 @@
-"""A "no" is a value: a constant code that programs compare, and a sentence with numbers for the person who asked."""
+"""A refusal as a value: a constant code for programs to compare, and a sentence with numbers for the user."""
 
 from enum import StrEnum
 
@@ -10,15 +10,15 @@ from fractile.model.words import LONGEST_SENTENCE, quoted, unformatted
 class Code(StrEnum):
     """Why a node, a pod or a bind was refused."""
 
-    NO_ROOM = "no-room"  # would fit if others left: preemption and waiting help
+    NO_ROOM = "no-room"  # would fit if other pods left: preemption and waiting help
     TOO_LARGE = "too-large"  # no card of the node can ever serve it
     NO_SUCH_CARD = "no-such-card"  # the pod's selector admits no card of the node
-    NO_CLASS = "no-class"  # the class that it asks by does not exist, or matches nothing in the cluster
+    NO_CLASS = "no-class"  # the requested class does not exist, or matches nothing in the cluster
     NO_CARDS = "no-cards"  # the node's agent has reported no cards (yet)
-    QUOTA = "quota"  # the namespace's quota: others that leave do not help, and preempting them would be for nothing
+    QUOTA = "quota"  # the namespace's quota: preempting pods of others would not help
     MALFORMED = "malformed"  # the pod's own request makes no sense
     NOT_OURS = "not-ours"  # the pod names none of our resources
-    GONE = "gone"  # pod or node vanished meanwhile
+    GONE = "gone"  # the pod or the node was deleted meanwhile
     ELSEWHERE = "elsewhere"  # the pod is already bound to another node
 
 
@@ -29,7 +29,7 @@ RESOLVABLE = frozenset({Code.NO_ROOM, Code.NO_CARDS})
 class Refusal(msgspec.Struct, frozen=True):
     """A refusal with its reason. ``message`` is one sentence without a final stop, ready for a pod event.
 
-    Whatever foreign text it repeats, it is one line of printable characters without a percent sign, and no longer than
+    Even if it quotes foreign text, it is one line of printable characters without a percent sign, and no longer than
     LONGEST_SENTENCE.
     """
 

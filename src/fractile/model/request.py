@@ -1,4 +1,4 @@
-"""What a pod asks for, in the terms that the core knows. Dialects translate manifests into these."""
+"""A pod's request in the terms of the core. Dialects translate manifests into these types."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -18,13 +18,13 @@ class Role(StrEnum):
 
 
 class Members(Protocol):
-    """The devices of a class as they are now. Two are the same only when they are one object."""
+    """The current devices of a class. Compared by identity."""
 
     def __contains__(self, card: CardUUID, /) -> bool: ...
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Which cards a container may use; empty means any. A model is named by any part of its name, in any case."""
+    """Which cards a container may use; empty means any. A model is matched by any part of its name, in any case."""
 
     models: tuple[str, ...] = ()
     not_models: tuple[str, ...] = ()
@@ -54,17 +54,16 @@ ANY = Selector()
 class Request(msgspec.Struct, frozen=True):
     """What one container asks for: ``count`` cards and, on each of them, ``memory`` MiB and ``cores`` percent.
 
-    ``memory_percent``, when not 0, says the memory as a part of each card, and ``memory`` is then 0. ``exclusive`` asks
-    for whole cards that nobody else uses; memory and cores are then those of the card. ``cores_limit`` is the percent
-    that is never passed, 0 for none; ``priority`` orders containers on a card, the higher first. ``policy`` names the
-    way to choose cards, ``node_policy`` that to choose a node, "" for the cluster's. ``slots`` is how many device ids
-    it takes of each card where a card has only few. What a pod's annotations may change at any time (``cores_limit``,
-    ``priority``, ``selector``, ``policy``, ``node_policy``) is no part of what its placement is checked against.
+    ``memory_percent``, when not 0, is the memory in percent of each card; ``memory`` is then 0. ``exclusive`` asks for
+    whole, unshared cards; memory and cores are then those of the card. ``cores_limit`` is the percent that is never
+    exceeded, 0 for none. ``priority`` orders containers on a card, higher first. ``policy`` names how cards are chosen,
+    ``node_policy`` how the node is chosen; "" is the cluster's default. ``slots`` is the number of device ids that it
+    takes of each card, for resources of which a card has few. A placement is not checked against what a pod's
+    annotations may change at any time (``cores_limit``, ``priority``, ``selector``, ``policy``, ``node_policy``).
 
-    ``device_class`` names the class that it asks by, or several, separated by commas, where only the classes say which
-    of them is meant. What a class gives is not known to the request until it is resolved (``ledger.classes``); of a pod
-    that is bound its placement says it. ``shares``: so many of each device's shares, of devices that are no GPUs and
-    have no memory; 0: of GPUs.
+    ``device_class`` names the requested class, or several, separated by commas, where only the classes themselves
+    decide which one is meant. What the class gives is unknown until the request is resolved (``ledger.classes``); for a
+    bound pod the placement says it. ``shares``: shares of each non-GPU device, which has no memory; 0 for GPUs.
     """
 
     count: int = 1
@@ -82,7 +81,7 @@ class Request(msgspec.Struct, frozen=True):
     shares: int = 0
 
     def memory_on(self, card: MiB) -> MiB:
-        """The MiB that it takes of a card which has so many; percentages are rounded down."""
+        """The MiB that it takes of a card with ``card`` MiB; percentages are rounded down."""
         if self.exclusive:
             return card
         return MiB(card * self.memory_percent // 100) if self.memory_percent else self.memory
@@ -91,9 +90,9 @@ class Request(msgspec.Struct, frozen=True):
 class ContainerRequest(msgspec.Struct, frozen=True):
     """The request of one container, and how it was made. A container that asks for GPUs and for other devices has two.
 
-    ``resource`` is the one whose device ids name the cards, ``amount`` how many ids of it are asked for. ``amounts``
-    are the amounts of all resources of its family, ``resource`` included, by name. ``index`` is the container's place
-    in the pod's list of containers, or of init containers.
+    ``resource`` is the resource whose device ids name the cards, ``amount`` how many of its ids are asked for.
+    ``amounts`` are the amounts of all resources of its family, ``resource`` included, by name. ``index`` is the
+    container's place in the pod's list of containers, or of init containers.
     """
 
     container: ContainerName
@@ -113,7 +112,7 @@ class ContainerRequest(msgspec.Struct, frozen=True):
 
 class PodRequest(msgspec.Struct, frozen=True):
     """All containers of a pod that ask for devices, in kubelet's order: init containers and sidecars as listed, then
-    apps. Of a container with two requests that for GPUs comes first."""
+    apps. If a container has two requests, the one for GPUs comes first."""
 
     uid: PodUID
     namespace: str
@@ -139,7 +138,7 @@ class PodRequest(msgspec.Struct, frozen=True):
 def peak_amount(containers: Iterable[ContainerRequest], resource: str = "") -> int:
     """What Kubernetes counts of a resource: max(each init container + sidecars before it, sidecars + apps).
 
-    Without a resource: of the one whose ids name the cards, which is then the same for all of the containers.
+    By default the resource whose ids name the cards, which must then be the same for all of the containers.
     """
     running = peak = 0
     for container in containers:

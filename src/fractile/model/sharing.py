@@ -1,4 +1,4 @@
-"""How cards may be cut: how many slices one has at most, and of which sizes (docs/operate/sharing.md)."""
+"""How cards may be cut: the most slices of a card, and their sizes (docs/operate/sharing.md)."""
 
 from fractions import Fraction
 
@@ -6,12 +6,12 @@ import msgspec
 
 from fractile.model.units import MiB
 
-MOST_SLICES = 256  # of one card, whatever the rules say; twice as many pods as a node usually runs
+MOST_SLICES = 256  # of one card, whatever the rules; twice as many as the pods that a node usually runs
 _SHORT = 1024  # MiB by which a slice may be smaller than its fraction: families count memory in up to whole GiB
 
 
 class SharingRule(msgspec.Struct, frozen=True):
-    """What holds for one card. ``max_slices`` 0: as many as fit, up to MOST_SLICES; no ``fractions``: of any size.
+    """The rule for one card. ``max_slices`` 0: as many as fit, up to MOST_SLICES; no ``fractions``: any size.
 
     A slice is what one container holds of the card. A whole card is the fraction 1.
     """
@@ -20,7 +20,7 @@ class SharingRule(msgspec.Struct, frozen=True):
     fractions: tuple[Fraction, ...] = ()
 
     def has_place(self, slices: int, more: int) -> bool:
-        """Whether so many more may join the slices that are there."""
+        """Whether ``more`` slices may join the present ones."""
         return slices + more <= (self.max_slices or MOST_SLICES)
 
     def admits(self, card: MiB, *, memory: int, cores: int) -> bool:
@@ -39,17 +39,17 @@ FREE = SharingRule()
 
 
 class Partial(msgspec.Struct, frozen=True):
-    """A rule of which parts are left to a more general one: None."""
+    """A rule whose None parts are left to a more general rule."""
 
     max_slices: int | None = None
     fractions: tuple[Fraction, ...] | None = None
 
 
 class ClusterSharing(msgspec.Struct, frozen=True):
-    """The rules of a cluster: the default, those of pools of nodes, those of models by a part of their name.
+    """The rules of a cluster: the default, those of node pools, and those of models, by a part of the model's name.
 
-    Of what several say, the model's holds before the pool's, and the pool's before the default. Of models, the first
-    whose name is found in the card's, in any case.
+    The model's rule takes precedence over the pool's, and the pool's over the default. Of several models, the first
+    whose name occurs in the card's model counts, in any case.
     """
 
     default: Partial = Partial()
@@ -58,12 +58,12 @@ class ClusterSharing(msgspec.Struct, frozen=True):
 
     @property
     def sized(self) -> bool:
-        """Whether any rule says of which sizes slices are."""
+        """Whether any rule restricts the sizes of slices."""
         named = (p for _, p in (*self.pools, *self.models))
         return any(p.fractions for p in (self.default, *named))
 
     def rule(self, pool: str, model: str) -> SharingRule:
-        """What holds for a card of that model on a node of that pool; "" is no pool."""
+        """The rule for a card of that model on a node of that pool; "" is no pool."""
         name = model.casefold()
         said = (
             next((p for part, p in self.models if part.casefold() in name), Partial()),

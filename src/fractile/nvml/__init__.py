@@ -1,1 +1,1 @@
-"""The only door to the cards: NVIDIA's NVML, or a file of simulated cards. Read by ``agent``."""
+"""The only access to the cards: NVIDIA's NVML, or a file of simulated cards. Used by ``agent``."""

@@ -1,8 +1,8 @@
 """The cards of this machine through NVML, by NVIDIA's own binding (nvidia-ml-py, which loads libnvidia-ml.so.1).
 
 Failure rule: a machine without the driver is an error with a remedy (SetupError). A card that does not answer (lost,
-XID 79) never hides the others: one dead card of eight must cost one card (NVIDIA/k8s-device-plugin#2038). What a
-driver or a card does not support is not known, and that is all.
+XID 79) never hides the others: one dead card of eight must cost one card (NVIDIA/k8s-device-plugin#2038). Values that a
+driver or a card does not support are unknown, without an error.
 """
 
 import logging
@@ -25,7 +25,7 @@ from fractile.nvml.properties import Tellings
 log = logging.getLogger(__name__)
 
 _UNKNOWN = MiB(0)
-_WANTED = DOUBLE_BIT | XID  # single bits may come by the thousand; ``readings`` has their number
+_WANTED = DOUBLE_BIT | XID  # single-bit errors may come by the thousand; ``readings`` counts them
 
 
 class Driver(Protocol):
@@ -36,19 +36,20 @@ class Driver(Protocol):
         ...
 
     def readings(self) -> list[HealthReading]:
-        """Every card that the driver lists, by index, also those that do not answer. SetupError as ``cards``."""
+        """Every card that the driver lists, by index, including those that do not answer. SetupError as in
+        ``cards``."""
         ...
 
     def events(self, timeout: float) -> list[CardEvent]:
-        """What has happened; waits for it so many seconds."""
+        """New events; waits at most ``timeout`` seconds for one."""
         ...
 
     def renew(self) -> None:
-        """Begin anew with the driver: a card that was lost and reset answers no earlier session."""
+        """Start a new session with the driver: a card that was lost and reset answers no earlier one."""
         ...
 
     def asking(self) -> CardUUID | None:
-        """The card that another thread has just asked about, if it waits for the answer."""
+        """The card that another thread is querying, if it waits for the answer."""
         ...
 
     def close(self) -> None: ...
@@ -60,14 +61,14 @@ class _Watch:
     def __init__(self, events: EventSet) -> None:
         self.events = events
         self.cards: dict[int, CardUUID] = {}
-        self.tried: set[CardUUID] = set()  # those that answered, whether they have events or not
+        self.tried: set[CardUUID] = set()  # the cards that answered, with or without events
 
 
 class NvmlDriver:
     """NVML, initialised until ``close``. Methods may be called from several threads.
 
-    ``context`` is what a CUDA context costs on this node's cards, 0 when nobody knows.
-    ``_waiting`` is held while a thread waits for events, ``_lock`` while one asks; who ends the session takes both.
+    ``context`` is what a CUDA context costs on this node's cards, 0 when it is not known.
+    ``_waiting`` is held while a thread waits for events, ``_lock`` during queries; ending the session takes both.
     """
 
     def __init__(self, *, context: MiB = _UNKNOWN) -> None:
@@ -79,7 +80,7 @@ class NvmlDriver:
         self._waiting = threading.Lock()
         self._watch: _Watch | None = None
         self._stale = False
-        self._uuids: dict[int, CardUUID] = {}  # by index, as seen last
+        self._uuids: dict[int, CardUUID] = {}  # by index, as last seen
         self._asking: CardUUID | None = None
         try:
             self._nvml.nvmlInit()
@@ -90,7 +91,7 @@ class NvmlDriver:
 
     @property
     def session(self) -> AbstractContextManager[object]:
-        """Held, NVML stays initialised: for others who ask it."""
+        """While it is held, NVML stays initialised: for other code that queries it."""
         return self._lock
 
     def cards(self) -> list[Card]:
@@ -114,7 +115,7 @@ class NvmlDriver:
                 threading.Event().wait(timeout)
                 return []
             try:
-                # rounded up: the last part of a millisecond would else be waited for in many calls
+                # rounded up: otherwise the last part of a millisecond would take many calls
                 data = self._nvml.nvmlEventSetWait(watch.events, math.ceil(timeout * 1000))
             except library.refusals(self._nvml) as e:
                 if library.code(e) != TIMEOUT:
@@ -143,7 +144,7 @@ class NvmlDriver:
         return self._asking
 
     def close(self) -> None:
-        """A driver that hangs is left alone: the end of the process ends the session too."""
+        """Does not wait for a driver that hangs: the end of the process ends the session too."""
         if not self._waiting.acquire(timeout=2.0):
             return
         try:
@@ -194,13 +195,13 @@ class NvmlDriver:
         return found
 
     def _told(self, card: Card, handle: Handle) -> Card:
-        """The card with what else it says of itself."""
+        """The card with its interconnect and properties."""
         card = self._interconnects.joined(card)
         said = self._tellings.of(card, handle, group=self._interconnects.group(card))
         return msgspec.structs.replace(card, properties=said)
 
     def _watching(self) -> _Watch | None:
-        """The event set of all cards that answer and have events; made anew when another card answers."""
+        """The event set of all cards that answer and have events; rebuilt when another card answers."""
         with self._lock:
             if self._stale:
                 self._unwatch()
@@ -234,7 +235,7 @@ class NvmlDriver:
 
 
 def _event(data: EventData, cards: dict[int, CardUUID]) -> CardEvent | None:
-    """NVML names no process here (nvmlEventData_t), only the card."""
+    """NVML names only the card here, no process (nvmlEventData_t)."""
     card = cards.get(library.address(data.device))
     if card is None:
         log.warning("event of an unknown card type=%d data=%d", data.eventType, data.eventData)

@@ -1,9 +1,9 @@
-"""How the cards of this machine are joined, asked of NVML once for all of them.
+"""How the cards of this machine are joined, queried from NVML once for all of them.
 
-NVLink is counted link by link: each active one names the device at its other end. Where that is another card, the link
-is that pair's. Where it is none of the cards (an NVSwitch, or a driver that does not tell), the link serves every
-other card that has such links too and with which NVML says that NVLink works. Failure rule: what the driver does not
-say is not known ("?", 0 or -1); a card is never left out because of it.
+NVLink is counted link by link: each active one names the device at its other end. If that is another card, the link
+belongs to that pair. If it is not one of the cards (an NVSwitch, or a driver that does not report it), the link serves
+every other card that has such links too and for which NVML reports NVLink as working. Failure rule: what the driver
+does not report is unknown ("?", 0 or -1); a card is never left out because of it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from fractile.model.interconnect import SELF, UNKNOWN, Interconnect, groups
 from fractile.model.units import CardUUID
 from fractile.nvml.library import Handle, Library, perhaps, text
 
-_LINKS = 36  # NVML_NVLINK_MAX_LINKS of the newest binding; a card that has fewer says so
+_LINKS = 36  # NVML_NVLINK_MAX_LINKS of the newest binding; a card with fewer returns an error for the others
 _ON = 1  # NVML_FEATURE_ENABLED
 _P2P_NVLINK, _P2P_OK = 2, 0  # NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # nvmlGpuTopologyLevel_t; 0: one board
@@ -25,7 +25,7 @@ _BUS = 12  # the last characters of a bus id, "0000:07:00.0": its domain has 4 o
 
 
 class _Side(msgspec.Struct, frozen=True):
-    """One card: how many of its links end at which other card, and how many at none of them."""
+    """One card: how many of its links end at which other card, and how many at no card."""
 
     handle: Handle
     to: dict[int, int]
@@ -33,7 +33,7 @@ class _Side(msgspec.Struct, frozen=True):
 
 
 class Interconnects:
-    """Remembers what was read until a card turns up that was not there, or ``forget``."""
+    """Remembers what was read until a new card appears, or ``forget``."""
 
     def __init__(self, nvml: Library) -> None:
         self._nvml = nvml
@@ -44,11 +44,11 @@ class Interconnects:
         self._known = {}
 
     def group(self, card: Card) -> int | None:
-        """Of the cards that it reaches over NVLink, as they were read last."""
+        """The group of cards that it reaches over NVLink, as last read."""
         return self._groups.get(card.index)
 
     def joined(self, card: Card) -> Card:
-        """The card with how it is joined to the others."""
+        """The card with its ``interconnect``."""
         index, found = self._known.get(card.uuid, (-1, None))
         if index != card.index:
             self._read()

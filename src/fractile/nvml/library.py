@@ -1,7 +1,7 @@
 """The part of NVIDIA's binding (pynvml, of nvidia-ml-py) that we use, with types; and what its errors mean to us.
 
-Functions that an old driver lacks, or that a card does not support, raise NVMLError like all others: ``perhaps`` makes
-None of that, so that less is known and nothing breaks.
+Functions that an old driver lacks, or that a card does not support, raise NVMLError like all others: ``perhaps`` turns
+that into None, so that less is known and nothing breaks.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class FieldValue(Protocol):
 
 class Errors(Protocol):
     NVMLError: type[Exception]
-    NVMLLibraryMismatchError: type[Exception]  # a function that this driver has in an older form only
+    NVMLLibraryMismatchError: type[Exception]  # a function that this driver has only in an older form
 
 
 class Library(Errors, Protocol):
@@ -103,7 +103,8 @@ def load() -> Library:
 
 
 def refusals(nvml: Errors) -> tuple[type[Exception], ...]:
-    """What a call raises that has no answer. The binding decodes texts itself, and a broken card may tell none."""
+    """The exceptions of a call without an answer. The binding decodes texts itself; those of a broken card may be
+    invalid."""
     return (nvml.NVMLError, nvml.NVMLLibraryMismatchError, UnicodeDecodeError)
 
 
@@ -125,10 +126,10 @@ def silence(error: Exception) -> Silence:
 
 
 def address(handle: Handle) -> int:
-    """What tells one handle from another: an event brings the pointer that its registration was made with."""
+    """Identifies a handle: an event has the pointer with which its card was registered."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def text(value: str | bytes) -> str:
-    """pynvml before 12 gives bytes. What is written into objects has no control characters."""
+    """pynvml before 12 returns bytes. Control characters are replaced, since the text is written into objects."""
     return printable(value.decode(errors="replace") if isinstance(value, bytes) else value)

@@ -1,7 +1,7 @@
-"""What every card does now, through NVML: memory, utilisation and the processes on it with what they hold.
+"""The present state of every card, through NVML: memory, utilisation, and its processes with what they hold.
 
-Failure rule: a card or a function that does not
-answer is left out, or its figure is None; an old driver, or one in a virtual machine, knows less than a new one.
+Failure rule: a card that does not answer is left out, a figure without an answer is None; an old driver, or one in a
+virtual machine, knows less than a new one.
 """
 
 import importlib
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """``bytes`` is None where the driver does not say; ``percent`` is its part of the last second or so."""
+    """``bytes`` is None if the driver does not report it; ``percent`` is its part of about the last second."""
 
     pid: int
     bytes: int | None
@@ -30,8 +30,8 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class CardReading(msgspec.Struct, frozen=True):
-    """One card. ``used`` in bytes, with the driver's own reserve; ``percent``: time in which some kernel ran;
-    ``processes`` is None where the driver does not list them."""
+    """One card. ``used`` in bytes, with the driver's own reserve; ``percent``: time in which any kernel ran;
+    ``processes`` is None if the driver does not list them."""
 
     uuid: CardUUID
     total: int
@@ -91,7 +91,7 @@ class _Library(Errors, Protocol):
 
 class NvmlMeter:
     """NVML, initialised until ``close``; or a driver's ``session``, which is held while cards are read: NVML counts its
-    users, and with a user more the driver could not begin a new session, which a card that was reset needs."""
+    users, and with one more user the driver could not start a new session, which a card that was reset needs."""
 
     def __init__(self, session: AbstractContextManager[object] | None = None) -> None:
         self._nvml = cast(_Library, importlib.import_module("pynvml"))
@@ -144,7 +144,7 @@ class NvmlMeter:
         graphics = self._ask(lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
         held: dict[int, int | None] = {}
         for info in [*compute, *shared, *graphics]:
-            # A process may be in several lists, in each with all that it holds.
+            # A process may be in several lists, each with all that it holds.
             held[info.pid] = _more(held.get(info.pid), info.usedGpuMemory)
         busy = self._busy(uuid, handle) if held else {}
         return tuple(GpuProcess(pid, size, busy.get(pid, 0)) for pid, size in sorted(held.items()))
@@ -171,5 +171,5 @@ def _more(one: int | None, other: int | None) -> int | None:
 
 
 def _text(value: str | bytes) -> str:
-    """pynvml before 12 gives bytes."""
+    """pynvml before 12 returns bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

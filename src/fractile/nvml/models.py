@@ -1,4 +1,4 @@
-"""What NVIDIA's data sheets say of the models that people simulate; real cards say it themselves.
+"""Data sheet values of the models that are simulated; real cards report their own.
 
 A model is found by a part of its name, the first that fits. native/simgpu has the same table, and a test compares them.
 """
@@ -45,7 +45,7 @@ MODELS: Final = (
     Model("H200", 9, 9, 0, 1980, 3201, 6144, 700),
     Model("B200", 10, 10, 0, 1965, 3996, 8192, 1000),
 )
-OTHER: Final = Model("", 7, 8, 0, 1410, 1215, 5120, 400)  # as simgpu always had it
+OTHER: Final = Model("", 7, 8, 0, 1410, 1215, 5120, 400)  # simgpu's default
 
 
 def model(name: str) -> Model:
@@ -53,7 +53,7 @@ def model(name: str) -> Model:
 
 
 def said(name: str) -> dict[str, str]:
-    """What a card of that name says through simgpu's NVML."""
+    """What a card of that name reports through simgpu's NVML."""
     m = model(name)
     return {
         "architecture": ARCHITECTURES[m.architecture],

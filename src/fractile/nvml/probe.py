@@ -1,4 +1,4 @@
-"""One card's identity and state, asked of NVML."""
+"""One card's identity and state, queried from NVML."""
 
 from fractile.model.card import Card
 from fractile.model.health import HealthReading
@@ -27,7 +27,7 @@ def card(nvml: Library, index: int, handle: Handle, *, context: MiB) -> Card:
 
 
 def reading(nvml: Library, index: int, handle: Handle, *, context: MiB) -> HealthReading:
-    """The card with all that it says of its health. NVMLError when it does not answer."""
+    """The card with all its health data. NVMLError when it does not answer."""
     rows = perhaps(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     mode = perhaps(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle))
     mig = perhaps(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle))
@@ -54,7 +54,7 @@ def _temperature(nvml: Library, handle: Handle) -> int | None:
 
 
 def _threshold(nvml: Library, handle: Handle, which: int) -> int | None:
-    """Some drivers say 0 where they know no threshold."""
+    """Some drivers report 0 when they have no threshold."""
     return perhaps(nvml, lambda: nvml.nvmlDeviceGetTemperatureThreshold(handle, which)) or None
 
 

@@ -1,7 +1,7 @@
-"""What a card says of itself beyond what the core counts, for the selectors of classes.
+"""What a card reports about itself beyond what the core counts, for the selectors of classes.
 
-Words are NVIDIA's own; quantities have their unit. What the driver or the card does not tell is left out. It is asked
-once, and now and then again, since an administrator may change limits and modes while the agent runs.
+Words are NVIDIA's own; quantities have their unit. What the driver or the card does not report is left out. It is
+queried once, and again every minute or so, since an administrator may change limits and modes while the agent runs.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fractile.model.properties import Properties, shared
 from fractile.model.units import CardUUID
 from fractile.nvml.library import Handle, Library, perhaps, text
 
-_AGAIN = 12  # readings of a card between two questions: a minute
+_AGAIN = 12  # readings of a card between two queries: a minute
 _SM, _MEMORY = 1, 2  # NVML_CLOCK_*
 
 ARCHITECTURES = {
@@ -27,7 +27,7 @@ _MODES = {0: "disabled", 1: "enabled"}  # not on and off, which YAML takes for b
 
 
 class Tellings:
-    """Remembers what each card said."""
+    """Remembers the properties of each card."""
 
     def __init__(self, nvml: Library) -> None:
         self._nvml = nvml
@@ -38,7 +38,7 @@ class Tellings:
         self._said, self._left = {}, {}
 
     def of(self, card: Card, handle: Handle, *, group: int | None) -> Properties:
-        """What the card says; ``group`` is that of the cards which it reaches over NVLink."""
+        """The card's properties; ``group`` is that of the cards that it reaches over NVLink."""
         left = self._left.get(card.uuid, 0)
         if left == 0:
             self._said[card.uuid] = read(self._nvml, handle)
@@ -47,7 +47,7 @@ class Tellings:
 
 
 def read(nvml: Library, handle: Handle) -> dict[str, str]:
-    """All that the driver tells of the card."""
+    """All properties that the driver reports."""
     asked: tuple[tuple[str, Callable[[], str | None]], ...] = (
         ("architecture", lambda: ARCHITECTURES.get(nvml.nvmlDeviceGetArchitecture(handle))),
         ("brand", lambda: BRANDS.get(nvml.nvmlDeviceGetBrand(handle))),
@@ -68,7 +68,7 @@ def read(nvml: Library, handle: Handle) -> dict[str, str]:
 
 
 def joined(found: Interconnect | None, *, group: int | None) -> dict[str, str]:
-    """How it is joined to the others, as far as it is known."""
+    """The properties of the card's interconnect, as far as it is known."""
     if found is None:
         return {}
     numbers = {"nvlinkGeneration": found.nvlink, "pcieGeneration": found.pcie, "pcieLanes": found.lanes}
@@ -82,5 +82,5 @@ def cuda_version(number: int) -> str:
 
 
 def _unit(number: int, unit: str = "") -> str | None:
-    """None where the driver says 0."""
+    """None if the driver reports 0."""
     return f"{number}{unit}" if number else None

@@ -1,9 +1,9 @@
 """Cards from a file, for machines and clusters without GPUs: a JSON list in the form of ``_Entry``.
 
-The ids are the file's, so they are the same after every restart; kubelet's record would otherwise name nothing. Faults
-are fields of the file too: ``lost``, ``temperature``, ``uncorrected``, and ``xids``, where each number that is added to
-the list is one event. ``topology`` is the card's row of ``nvidia-smi topo -m``; without it simgpu's ``interconnect``
-says how the cards are joined that have the same one.
+The ids are the file's, so they stay the same after every restart; otherwise kubelet's record would be invalid. Faults
+are fields of the file too: ``lost``, ``temperature``, ``uncorrected``, and ``xids``, where each number added to the
+list is one event. ``topology`` is the card's row of ``nvidia-smi topo -m``; without it simgpu's ``interconnect``
+says how cards with the same value are joined.
 """
 
 import threading
@@ -22,9 +22,9 @@ from fractile.model.units import CardUUID, MiB
 from fractile.nvml import models
 from fractile.nvml.properties import joined
 
-_SMS, _CORES = 108, 64  # as simgpu has them: SMs of a card, cores of an SM
-_CONTEXT = 256  # MiB; as simgpu has it
-_LOOK = 0.1  # seconds between two looks for events
+_SMS, _CORES = 108, 64  # as in simgpu: SMs of a card, cores of an SM
+_CONTEXT = 256  # MiB; as in simgpu
+_LOOK = 0.1  # seconds between two polls for events
 _SLOWDOWN, _SHUTDOWN = 90, 95  # degrees Celsius
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
@@ -35,7 +35,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     model: _Text
     memory_mib: Annotated[int, msgspec.Meta(gt=0, le=2**30)] = msgspec.field(name="memoryMiB")
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
-    # How it is joined to the others: a word for each card by index, or one that holds for all that have the same.
+    # How it is joined to the others: a word for each card by index, or one word for all cards that have the same.
     topology: Annotated[str, msgspec.Meta(pattern=ROW, max_length=MOST)] = ""
     interconnect: Annotated[str, msgspec.Meta(max_length=31)] = ""
     nvlink: Annotated[int, msgspec.Meta(ge=0, le=99)] = 0
@@ -48,14 +48,14 @@ class _Entry(msgspec.Struct, rename="camel"):
     temperature: int = 40
     uncorrected: int = 0
     xids: tuple[int, ...] = ()
-    properties: dict[str, _Text] = {}  # instead of what is known of the model
+    properties: dict[str, _Text] = {}  # replace those known of the model
 
 
 _decoder = msgspec.json.Decoder(list[_Entry])
 
 
 class SimulatedDriver:
-    """Reads the file anew at every call, so that a test can add a card or take one away."""
+    """Reads the file again at every call, so that a test can add or remove a card."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -78,7 +78,7 @@ class SimulatedDriver:
         return []
 
     def renew(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is no session."""
 
     def asking(self) -> CardUUID | None:
         return None
@@ -100,7 +100,7 @@ class SimulatedDriver:
     def _new_events(self) -> list[CardEvent]:
         try:
             entries = self._read()
-        except SetupError:  # half written; ``readings`` complains if it stays so
+        except SetupError:  # half written; ``readings`` reports it if it stays so
             return []
         found = [
             CardEvent(CardUUID(e.uuid), EventKind.XID, xid=xid)
@@ -148,7 +148,7 @@ def _interconnect(entry: _Entry, entries: Sequence[_Entry]) -> Interconnect | No
 
 
 def _row(entry: _Entry, entries: Sequence[_Entry]) -> str:
-    """As simgpu's NVML has it: equal names that begin with NV are links, PIX and SYS are levels, else one NUMA node."""
+    """As in simgpu's NVML: equal names that begin with NV are links, PIX and SYS are levels, else one NUMA node."""
     if not entry.interconnect:
         return ""
     names = {e.index: e.interconnect for e in entries}

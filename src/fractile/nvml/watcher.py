@@ -1,7 +1,7 @@
-"""Asks the driver from a thread of its own: events at once, readings every few seconds.
+"""Polls the driver from a thread of its own: events immediately, readings every few seconds.
 
-A driver can hang for minutes inside one call (GSP timeouts, XID 119). Then this thread hangs, and nothing else: it is
-a daemon, nobody joins it, and what it has to say goes out through ``deliver``, which must not block.
+A driver can hang for minutes inside one call (GSP timeouts, XID 119). Then only this thread hangs: it is a daemon, it
+is never joined, and it reports through ``deliver``, which must not block.
 """
 
 import logging
@@ -15,7 +15,7 @@ from fractile.errors import SetupError
 from fractile.model.health import CardEvent, HealthReading, Silence
 from fractile.nvml.driver import Driver
 
-_WAIT = 0.5  # seconds in one wait for events; how long a stop may take
+_WAIT = 0.5  # seconds of one wait for events; a stop may take as long
 _SOONEST = 1.0  # between two readings, however many events come
 _RENEWAL = 30.0  # between two new sessions while a card needs one to come back
 
@@ -38,7 +38,7 @@ Report = Readings | Failed | CardEvent
 
 
 class Watcher:
-    """``start`` once; ``stop`` returns at once, and nothing is delivered afterwards."""
+    """Call ``start`` once; ``stop`` returns immediately, and nothing is delivered afterwards."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Watcher:
                 read = self._clock()
                 due = read + self._interval
             if self._wait(max(0.0, min(_WAIT, due - self._clock()))):
-                due = min(due, read + _SOONEST)  # what an event did to the card is soon seen
+                due = min(due, read + _SOONEST)  # read the card soon after an event
 
     def _wait(self, seconds: float) -> bool:
         events: Sequence[CardEvent] = self._driver.events(seconds)

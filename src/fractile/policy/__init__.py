@@ -1,4 +1,4 @@
-"""Pure decisions: which cards, which nodes. Functions of their arguments only; ties are total and stated.
+"""Pure decisions: which cards and which nodes. All are functions of their arguments only; ties are total and stated.
 
-The extender, the agent's checks, inspect and the simulator all decide through these.
+The extender, the agent's checks, ``inspect`` and the simulator all decide through this package.
 """

@@ -1,4 +1,4 @@
-"""What pods take of what nodes give, for every resource, ours or not: sums as kube-scheduler makes them."""
+"""What pods request of what nodes offer, for every resource, Fractile's or not, added up as kube-scheduler does."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -16,13 +16,13 @@ from fractile.wire.output.allocation_report import AllocationReport, NodeAllocat
 
 _ZERO = Fraction(0)
 _HUGE_PAGES = "hugepages-"
-_WISHES = frozenset({PRIORITY})  # written as a resource, and no amount of anything
-_NAMED = 10  # nodes or pods in a sentence
+_WISHES = frozenset({PRIORITY})  # written as a resource, but not an amount of anything
+_NAMED = 10  # nodes or pods that a sentence names
 SORTS = ("node", "resource", "requested", "free", "utilization")
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What is shown. Globs as in a shell; none: all."""
+    """What is shown, as shell globs; an empty tuple shows everything."""
 
     nodes: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class ResourceLine(msgspec.Struct, frozen=True):
-    """One resource of one node, or summed over ``nodes`` of them."""
+    """One resource of one node, or its sum over ``nodes`` nodes."""
 
     resource: str
     requested: Fraction = _ZERO
@@ -53,7 +53,7 @@ class ResourceLine(msgspec.Struct, frozen=True):
 
     @property
     def used(self) -> Fraction | None:
-        """The part that is requested; None where there is nothing to request."""
+        """The fraction that is requested; None where nothing is allocatable."""
         return self.requested / self.allocatable if self.allocatable else None
 
     def __add__(self, other: "ResourceLine") -> "ResourceLine":
@@ -68,7 +68,7 @@ class ResourceLine(msgspec.Struct, frozen=True):
 
 
 class NodeLines(msgspec.Struct, frozen=True):
-    """A node with its resources, by name of the resource."""
+    """A node and its resources, sorted by name."""
 
     node: str
     pods: int
@@ -83,13 +83,13 @@ class Allocations(msgspec.Struct, frozen=True):
 
     @property
     def shares_cards(self) -> bool:
-        """Whether several resources are shown that ask for the same cards."""
+        """Whether several of the resources shown ask for the same cards."""
         names = {line.resource for node in self.nodes for line in node.lines}
         return sum(1 for name in names if name != DEVICE_SLOT and table.owner(name) is not None) > 1
 
     @property
     def totals(self) -> tuple[ResourceLine, ...]:
-        """One line for each resource, by name."""
+        """One line for each resource, sorted by name."""
         sums: dict[str, ResourceLine] = {}
         for node in self.nodes:
             for line in node.lines:
@@ -98,7 +98,7 @@ class Allocations(msgspec.Struct, frozen=True):
 
 
 class _Taken:
-    """By the pods of one node."""
+    """What the pods of one node take."""
 
     def __init__(self) -> None:
         self.pods = 0
@@ -106,7 +106,7 @@ class _Taken:
         self.limit: Amounts = {}
 
     def add(self, pod: CountedPod) -> None:
-        requested, limit = pod_requests.requests(pod), pod_requests.limits(pod)  # both first: one may not be an amount
+        requested, limit = pod_requests.requests(pod), pod_requests.limits(pod)  # both before adding: either may raise
         self.pods += 1
         for sums, amounts in ((self.requested, requested | {PODS: Fraction(1)}), (self.limit, limit)):
             for name, amount in amounts.items():
@@ -114,7 +114,7 @@ class _Taken:
 
 
 def allocations(nodes: Iterable[CountedNode], pods: Iterable[CountedPod], shown: Filter) -> Allocations:
-    """Nodes by name."""
+    """The allocations of the nodes shown, sorted by name."""
     problems: list[str] = []
     taken = _taken(pods, problems)
     known = sorted(nodes, key=lambda n: n.metadata.name)
@@ -161,7 +161,7 @@ def _node(node: CountedNode, taken: _Taken, shown: Filter) -> NodeLines:
 
 
 def _empty(line: ResourceLine) -> bool:
-    """Every node lists every size of huge pages, mostly with 0; of other resources a 0 says something."""
+    """Whether to hide the line: every node lists every size of huge pages, mostly as 0. Other zeros are shown."""
     return line.resource.startswith(_HUGE_PAGES) and not (line.capacity or line.requested or line.limit)
 
 
@@ -171,7 +171,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def report(found: Allocations) -> AllocationReport:
-    """The same for those who read JSON."""
+    """The same as a JSON report."""
     nodes = tuple(NodeAllocations(n.node, n.pods, tuple(_reported(line) for line in n.lines)) for n in found.nodes)
     return AllocationReport(
         nodes=nodes, totals=tuple(_reported(line) for line in found.totals), problems=found.problems

@@ -1,7 +1,7 @@
-"""Which devices belong to a class, and how many units of it a node could give. Pure: equal inputs, equal answers.
+"""Which devices belong to a class, and how many of its units a node could give. Pure: equal inputs, equal answers.
 
-Strings are compared as they are, quantities by their value: "32GiB" is "32Gi" is 34359738368. A property that is no
-quantity is never greater or less than one, and never is one of another unit.
+Strings are compared as they are, quantities by value: "32GiB", "32Gi" and 34359738368 are equal. A property that is not
+a quantity, or has another unit, is never greater or less than a quantity.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ def matches(cls: DeviceClass, card: Card) -> bool:
     return card.type == cls.device_type and all(holds(r, card.property(r.key)) for r in cls.requirements)
 
 
-@lru_cache(maxsize=16384)  # cards say few different things, and classes ask for few
+@lru_cache(maxsize=16384)  # there are few different properties and requirements
 def holds(requirement: PropertyRequirement, found: str | None) -> bool:
-    """Whether a property with that value, None for none, satisfies the requirement. A device without the property
-    satisfies ``NotIn``, as an object without the label does in Kubernetes."""
+    """Whether a property with the value ``found`` (None: no such property) satisfies the requirement. A device without
+    the property satisfies ``NotIn``, as an object without the label does in Kubernetes."""
     match requirement.operator:
         case Operator.EXISTS:
             return found is not None
@@ -44,9 +44,9 @@ def holds(requirement: PropertyRequirement, found: str | None) -> bool:
 
 
 def units_on(cls: DeviceClass, cards: Sequence[Card]) -> int:
-    """How many units the healthy ones among the devices of a node could give if nobody held any.
+    """How many units the healthy devices of a node could give if none were in use.
 
-    The devices of one unit are different ones, so it is the largest u with sum(min(slices, u)) >= u * count.
+    The devices of one unit are distinct, so this is the largest u with sum(min(slices, u)) >= u * count.
     """
     slices = [units_of(cls, c) for c in cards if c.healthy and matches(cls, c)]
     low, high = 0, sum(slices) // cls.count
@@ -60,7 +60,7 @@ def units_on(cls: DeviceClass, cards: Sequence[Card]) -> int:
 
 
 def units_of(cls: DeviceClass, card: Card) -> int:
-    """How many parts of the size that the class asks for an empty device of it has."""
+    """How many parts of the class's size an empty device of the class has."""
     if card.type != GPU:
         return card.shares
     if not cls.shared:

@@ -1,7 +1,8 @@
 """Which pods a PodDisruptionBudget protects, counted as kube-scheduler counts (filterPodsWithPDBViolation).
 
-All pods that might leave a node are gone through, the most important first; each takes one from every budget that
-selects it, and a pod for which nothing is left of one would break it. A budget with an empty selector selects nobody.
+All pods that might leave a node are counted, the most important first. Each takes one from every budget that selects
+it; a pod that finds nothing left in one of these budgets would break it. A budget with an empty selector selects no
+pod.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,8 @@ Selecting = Callable[[Protected], Mapping[str, EvictionBudget] | None]
 
 
 def violating(pods: Sequence[Protected], selecting: Selecting) -> frozenset[PodUID]:
-    """Those that would break a budget; ``pods`` have the most important first. ``selecting``: the budgets of the pod's
-    namespace with its labels, by name; None: it is not known which, so nothing may leave."""
+    """The pods that would break a budget. ``pods``: the most important first. ``selecting``: the budgets of the pod's
+    namespace that select its labels, by name; None when they are unknown, and then the pod may not leave."""
     left: dict[tuple[str, str], int] = {}
     found: set[PodUID] = set()
     for pod in pods:

@@ -4,11 +4,11 @@
                                      ^  │                               │
                                      └──┴──── trouble seen (again) ─────┘
 
-A trouble is over when it has not been seen for its hold, or when the card was visibly reset and a reset cures it. A
-trouble that the driver shows as a condition (lost, hot, no spare row) lasts until a reading with an answer no longer
-shows it, and its hold begins then. So every card
-returns by itself: each hold is finite, and conditions end with what causes them. Damping: a card that was well and is
-sick again within the window is watched longer each time before it returns. One card's state knows of no other card.
+A trouble is over when it has not been seen for its hold time, or when the card was visibly reset and a reset cures it.
+A trouble that the driver shows as a condition (lost, hot, no spare row) lasts until a reading of the card no longer
+shows it; its hold time begins then. So every card returns without help: each hold is finite, and conditions end with
+their causes. Damping: a card that falls sick again within the window is watched longer each time before it returns. The
+state of one card does not depend on other cards.
 """
 
 from collections.abc import Iterator
@@ -23,27 +23,27 @@ _HOUR = 3600.0
 _COOLER = 5  # degrees below the threshold at which a card that was hot counts as cool
 _COUNTED = frozenset({"UncorrectableECC", "Xid48", "Xid95"})  # what NVML's counter of uncorrected errors counts
 _REMEMBERED = 16  # sicknesses
-_ERRORS = 3  # readings in a row that may fail before that counts
+_ERRORS = 3  # failed readings in a row before they count
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site may change; seconds."""
+    """What a site may change; durations are in seconds."""
 
     ignored_xids: frozenset[int] = frozenset()
     added_xids: frozenset[int] = frozenset()
     passes: float = 5 * _MINUTE  # without a further error, for errors that pass by themselves
     reset: float = 30 * _MINUTE  # for errors that need a reset, when no reset is seen
-    replace: float = 24 * _HOUR  # for errors of the hardware
-    hot: float = 30.0  # above the threshold before that counts
-    cool: float = 5 * _MINUTE  # below it before the card returns
-    watched: float = _MINUTE  # the first relapse; twice as long with each further one
+    replace: float = 24 * _HOUR  # for hardware errors
+    hot: float = 30.0  # above the threshold before it counts
+    cool: float = 5 * _MINUTE  # below the threshold before the card returns
+    watched: float = _MINUTE  # after the first relapse; doubles with each further one
     watched_most: float = _HOUR
     window: float = 6 * _HOUR  # in which relapses count
-    forgotten: float = 10 * _MINUTE  # a card that the driver does not list any more
+    forgotten: float = 10 * _MINUTE  # for a card that the driver no longer lists
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One thing that is wrong. ``cured`` says whether a reset ends it."""
+    """One thing that is wrong with a card. ``cured``: a reset ends it."""
 
     reason: str
     message: str
@@ -51,7 +51,7 @@ class Trouble(msgspec.Struct, frozen=True):
     seen: float
     hold: float
     cured: bool = False
-    condition: bool = False  # lasts until a reading does not show it
+    condition: bool = False  # lasts until a reading no longer shows it
 
     @property
     def over(self) -> float:
@@ -62,13 +62,13 @@ class CardHealth(msgspec.Struct, frozen=True):
     """All that is remembered of one card."""
 
     troubles: tuple[Trouble, ...] = ()
-    last: Trouble | None = None  # what the present or latest sickness was about
+    last: Trouble | None = None  # the worst trouble of the current or latest sickness
     since: float | None = None  # when it began; None while healthy
-    quiet: float | None = None  # until then a card without troubles is watched
-    sicknesses: tuple[float, ...] = ()  # their beginnings within the window
+    quiet: float | None = None  # when watching ends; None unless watched
+    sicknesses: tuple[float, ...] = ()  # when each began, within the window
     failures: int = 0  # readings in a row without an answer
-    hot: float | None = None  # since when it is above its threshold
-    absent: float | None = None  # since when the driver does not list it
+    hot: float | None = None  # since when it has been above its threshold
+    absent: float | None = None  # since when the driver has not listed it
     reading: HealthReading | None = None  # the last one with an answer
 
 
@@ -76,7 +76,7 @@ WELL = CardHealth()
 
 
 def observe(state: CardHealth, reading: HealthReading | None, *, now: float, rules: HealthRules) -> CardHealth:
-    """The state after a reading; None when the driver does not list the card any more."""
+    """The state after a reading; ``reading`` is None when the driver no longer lists the card."""
     state = msgspec.structs.replace(
         state,
         failures=state.failures + 1 if reading is None or reading.card is None else 0,
@@ -103,7 +103,7 @@ def notice(state: CardHealth, event: CardEvent, *, now: float, rules: HealthRule
 
 
 def hung(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
-    """The state when the driver has not returned from a question about this card for long."""
+    """The state when a driver call about this card has not returned for a long time."""
     return _settled(
         _with(state, _condition("DriverHangs", "the driver does not return when asked about it", now)),
         now=now,
@@ -112,8 +112,8 @@ def hung(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
 
 
 def restored(state: CardHealth, verdict: HealthVerdict, *, now: float, rules: HealthRules) -> CardHealth:
-    """The state with what was known before a restart of the agent. Conditions need no memory: readings show them; and
-    a counter that knows nothing of an ECC error began anew meanwhile."""
+    """The state with what was known before the agent restarted. Conditions need not be restored: readings show them. An
+    ECC error is dropped when the counter is 0, since the counter was reset meanwhile."""
     if verdict.healthy or verdict.until is None or verdict.until <= now:
         return state
     if verdict.reason in _COUNTED and state.reading is not None and state.reading.uncorrected == 0:
@@ -124,7 +124,7 @@ def restored(state: CardHealth, verdict: HealthVerdict, *, now: float, rules: He
 
 
 def verdict(state: CardHealth) -> HealthVerdict:
-    """What to make of the card now."""
+    """The verdict on the card now."""
     worst = state.last
     if state.since is None or worst is None:
         return HEALTHY
@@ -137,12 +137,12 @@ def verdict(state: CardHealth) -> HealthVerdict:
 
 
 def forgettable(state: CardHealth, *, now: float, rules: HealthRules) -> bool:
-    """Whether the driver has not listed the card for so long that it is no longer the node's."""
+    """Whether the driver has not listed the card for so long that it no longer belongs to the node."""
     return state.absent is not None and now - state.absent >= rules.forgotten
 
 
 def meaning(event: CardEvent, rules: HealthRules) -> Xid | None:
-    """What the table says of an event; None when it is no XID."""
+    """The table's entry for an event; None when the event is not an XID."""
     if event.kind is not EventKind.XID:
         return None
     return lookup(event.xid, ignored=rules.ignored_xids, added=rules.added_xids)
@@ -221,7 +221,7 @@ def _hot_since(state: CardHealth, reading: HealthReading | None, now: float) -> 
 
 
 def _was_reset(state: CardHealth, reading: HealthReading | None) -> bool:
-    """Counters that start anew, a driver that no longer asks for it, a lost card that answers again."""
+    """Whether the card was reset: its counters restarted, the driver no longer asks for it, or a lost card answers."""
     if reading is None or reading.card is None:
         return False
     before = state.reading
@@ -246,7 +246,7 @@ def _uncorrected(now: float, rules: HealthRules) -> Trouble:
 
 
 def _with(state: CardHealth, found: Trouble) -> CardHealth:
-    """The trouble begun, or seen again."""
+    """The state with the trouble added, or updated if it was there."""
     before = next((t for t in state.troubles if t.reason == found.reason), None)
     kept = tuple(t for t in state.troubles if t.reason != found.reason)
     if before is not None:
@@ -255,12 +255,12 @@ def _with(state: CardHealth, found: Trouble) -> CardHealth:
 
 
 def _lapsed(trouble: Trouble) -> Trouble:
-    """A condition that a reading did not show: its hold runs from when it was seen last."""
+    """A condition that a reading no longer shows: its hold runs from when it was last seen."""
     return msgspec.structs.replace(trouble, condition=False) if trouble.condition else trouble
 
 
 def _settled(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
-    """Troubles that are over leave; the first one makes the card sick, the last one leaves it watched."""
+    """Drop troubles that are over. The first trouble makes the card sick; when the last one ends, it is watched."""
     left = tuple(t for t in state.troubles if t.condition or now < t.over)
     recent = tuple(s for s in state.sicknesses if now - s < rules.window)
     state = msgspec.structs.replace(state, troubles=left, sicknesses=recent)
@@ -278,10 +278,10 @@ def _settled(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth
 
 
 def _watch(sicknesses: int, rules: HealthRules) -> float:
-    """Nothing after the first sickness."""
+    """Seconds to watch the card; 0 after the first sickness."""
     return min(rules.watched * 2 ** (sicknesses - 2), rules.watched_most) if sicknesses > 1 else 0.0
 
 
 def _worst(troubles: tuple[Trouble, ...]) -> Trouble:
-    """The one to tell people: what lasts longest; conditions that are there now before all others."""
+    """The trouble to report: present conditions first, then the one that lasts longest."""
     return max(troubles, key=lambda t: (t.condition, t.over, t.reason))

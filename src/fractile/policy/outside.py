@@ -1,6 +1,6 @@
-"""What the owner of a pod that uses a card outside the ledger is told: what was seen, what to do, what becomes of it.
+"""Messages to the owner of a pod that uses a card outside the ledger: what was seen, what to do, what happens next.
 
-The agent says it in the pod's event, ``fractile why`` to whoever asks. Both read the same finding.
+The agent puts them into the pod's event, and ``fractile why`` prints them. Both use the same finding.
 """
 
 import re
@@ -25,7 +25,7 @@ _STAYS = "; the pod stays: "
 
 
 def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
-    """What was seen on ``node``, and what to do. ``past``: of a pod that was evicted for it."""
+    """What was seen on ``node``, and what to do. ``past``: for a pod that was already evicted for it."""
     uses, hold, account = ("used", "held", "accounted") if past else ("uses", "hold", "account")
     held = f"{-(-(outside.bytes or 0) // _MIB)} MiB" if outside.bytes is not None else "an unknown amount"
     process = _process(outside, node)
@@ -70,24 +70,24 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
 
 
 def announcement(grace: float) -> str:
-    """The end of the event's message, where the pod will be evicted. ``grace``: what is left of its grace time."""
+    """The end of the event's message when the pod will be evicted. ``grace``: seconds left of its grace time."""
     return f"; the pod is evicted if that lasts for {grace:.0f} s" if grace > 0 else _NOW
 
 
 def announced(message: str) -> tuple[str, float] | None:
-    """What such a message says was seen, and its grace time in seconds; None: it announces no eviction."""
+    """Parse an event's message: what was seen, and the grace time in seconds; None when it announces no eviction."""
     found = _ANNOUNCED.search(message)
     return (message[: found.start()], float(found[1] or 0)) if found else None
 
 
 def staying(why: str) -> str:
-    """The end of the event's message, where the pod will not be evicted."""
+    """The end of the event's message when the pod will not be evicted."""
     return _STAYS + why
 
 
 def left_by(policy: Policy, kind: Kind, why: str | None, grace: float) -> str:
-    """That the policy is why a pod stays, and what the mildest one that evicts for that would do. ``why``: the pod
-    would stay then too; None: not known."""
+    """Say that the policy is why a pod stays, and what the mildest policy that evicts for ``kind`` would do. ``why``:
+    why the pod would stay under that policy too, "" if it would not; None: not known."""
     now = f"--outside-ledger is {policy}"
     other: Policy | None = next((p for p in ("evict", "evict-all") if kind in EVICTED_KINDS[p]), None)
     if other is None or why is None:
@@ -100,23 +100,23 @@ def left_by(policy: Policy, kind: Kind, why: str | None, grace: float) -> str:
 
 
 def stays(message: str) -> tuple[str, str] | None:
-    """What such a message says was seen, and why the pod stays; None: it does not say that it stays."""
+    """Parse an event's message: what was seen, and why the pod stays; None when it does not say that the pod stays."""
     what, said, why = message.rpartition(_STAYS)
     return (what, why) if said else None
 
 
 def evicted(outside: Outside, node: str) -> str:
-    """The message of the event when it has happened."""
+    """The event's message after the eviction."""
     return _EVICTED + sentence(outside, node, past=True)
 
 
 def what_evicted(message: str) -> str:
-    """What such a message says was seen."""
+    """What was seen, from the event's message after the eviction."""
     return message.removeprefix(_EVICTED)
 
 
 def _process(outside: Outside, node: str) -> str:
-    """By its command first: inside its container it has another pid."""
+    """Describe the process, its command first, since its pid is different inside the container."""
     if not outside.pid:
         return "its processes"
     command = f" {outside.command}" if outside.command else ""

@@ -1,18 +1,18 @@
-"""Which pods of a node must leave so that another fits: the fewest, of the lowest priority, on the right card.
+"""Which pods of a node must leave so that another pod fits: the fewest, of the lowest priority, on the right card.
 
-Kube-scheduler knows the sums of a node, not its cards, so what it would evict frees the wrong ones as often as not.
-Sets of victims are compared in its own order (pickOneNodeForPreemption, k/k pkg/scheduler/framework): fewer that break
-a PodDisruptionBudget, then a lower highest priority, then a lower sum of priorities, each of them moved up so that it
-counts, then fewer pods; what is still equal goes to the pods that started last.
+Kube-scheduler knows a node's sums, not its cards, so the pods that it would evict often free the wrong cards. Sets of
+victims are compared in kube-scheduler's order (pickOneNodeForPreemption, k/k pkg/scheduler/framework): fewer that break
+a PodDisruptionBudget, then a lower highest priority, then a lower sum of priorities (each shifted to be non-negative),
+then fewer pods; a remaining tie goes to the pods that started last.
 
-    all that may leave do not suffice ──> None
+    all candidates together do not suffice ──> None
     the least important levels that suffice ──> pool
-    for each group of so many cards as the pod needs: the pods of the pool that are on them
-        keep the most important as long as it fits ──> a set that needs each of its members
-        look for a cheaper one: take or leave, the least important first, unless what is taken costs too much already
-            or what is left does not suffice
+    for each group of as many cards as the pod needs: the pods of the pool that are on these cards
+        keep the most important ones while the pod fits ──> a set in which every member is necessary
+        search for a cheaper set: take or leave each pod, the least important first, unless those taken already cost
+            too much or those left do not suffice
 
-The last step is exact; it ends early, with the best set so far, when it has looked too often (``looks``).
+The last step is exact; when its budget of checks (``looks``) is used up, it ends with the best set so far.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,9 +23,9 @@ import msgspec
 from fractile.model.placement import Charge
 from fractile.model.units import CardUUID, PodUID
 
-LOOKS = 3000  # at a node; one takes up to 0.3 ms
-_GROUPS = 200  # of cards; where there are more, all cards are one group
-_BASE = 2**31  # kube-scheduler adds it to every priority, so that none is negative
+LOOKS = 3000  # checks per node; one takes up to 0.3 ms
+_GROUPS = 200  # of cards; if there were more, all cards form one group
+_BASE = 2**31  # kube-scheduler adds it to every priority to make it non-negative
 
 Fits = Callable[[frozenset[PodUID]], bool]
 Cost = tuple[int, int, int, int]
@@ -34,7 +34,8 @@ Level = tuple[bool, int]
 
 class Candidate(msgspec.Struct, frozen=True):
     """A pod that may be evicted. ``started`` is RFC 3339; ``violates``: a PodDisruptionBudget forbids it; ``leaving``:
-    it is being deleted anyway. ``cpu`` and ``memory`` are what it requests of the node, in thousandths and MiB."""
+    it is already being deleted. ``cpu`` and ``memory``: what it requests of the node, in thousandths of a CPU and
+    MiB."""
 
     uid: PodUID
     priority: int
@@ -47,17 +48,17 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def level(self) -> Level:
-        """How dear it is."""
+        """How costly it is to evict."""
         return (False, -_BASE) if self.leaving else (self.violates, self.priority)
 
 
 def importance(candidate: Candidate) -> tuple[bool, int, str]:
-    """Of two pods of one level the one that started earlier is more important; turned round for sorting."""
+    """Sort key, ascending by importance. Within a level, the pod that started earlier is more important."""
     return (*candidate.level, _reversed(candidate.started))
 
 
 def cost_of(victims: Iterable[Candidate]) -> Cost:
-    """What evicting all of them costs; pods that are leaving anyway cost nothing but their number."""
+    """The cost of evicting all of them; pods that are already being deleted add only to the count."""
     violating = total = count = 0
     highest = -_BASE
     for violates, priority in (v.level for v in victims):
@@ -69,7 +70,7 @@ def cost_of(victims: Iterable[Candidate]) -> Cost:
 
 
 def dearest(candidates: Sequence[Candidate], fits: Fits) -> Level | None:
-    """The level of the dearest pod that must leave at least; None when all of them are not enough. Cheap to learn."""
+    """The lowest possible level of the costliest victim; None when evicting all is not enough. Cheap to compute."""
     if fits(frozenset()):
         return (False, -_BASE)
     pool = _pool(candidates, fits)
@@ -84,11 +85,11 @@ def fewest(
     looks: int = LOOKS,
     over: Callable[[], bool] = lambda: False,
 ) -> tuple[Candidate, ...] | None:
-    """The cheapest set without which the pod fits, the most important first; None when all of them are not enough, or
-    when that could not be found out.
+    """The cheapest set of victims, the most important first; None when evicting all is not enough or the search ended
+    without finding a set.
 
-    ``fits`` says whether it does without these pods; the more leave, the sooner. ``cards``: how many the pod needs.
-    ``over``: from when on ``fits`` cannot be asked any more.
+    ``fits`` says whether the pod fits without the given pods; it is monotonic: true for a set is true for every larger
+    set. ``cards``: how many cards the pod needs. ``over``: true once ``fits`` may no longer be called.
     """
     if fits(frozenset()):
         return ()
@@ -106,8 +107,8 @@ def fewest(
 
 
 def _pool(order: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
-    """Those up to the lowest level that suffices. Where a budget must be broken all may be needed: which of the others
-    leave may decide how many of those do."""
+    """The candidates up to the lowest level that suffices. If a budget must be broken, all candidates are returned:
+    which of the others leave may decide how many protected pods must."""
     if not fits(_uids(order)):
         return None
     for level in sorted({c.level for c in order if not c.level[0]}):
@@ -129,7 +130,7 @@ def _groups(pool: Sequence[Candidate], cards: int) -> list[frozenset[CardUUID]]:
 
 
 class _Search:
-    """The cheapest set of several searches; ``looks`` are left to all of them together."""
+    """The cheapest set of several searches, which share the budget ``looks``."""
 
     def __init__(self, fits: Fits, looks: int, over: Callable[[], bool]) -> None:
         self._fits = fits
@@ -139,7 +140,7 @@ class _Search:
         self._cost: Cost = (0, 0, 0, 0)
 
     def look_among(self, pool: Sequence[Candidate]) -> None:
-        """Look for a cheaper set among these, the least important first."""
+        """Search for a cheaper set in ``pool``, which has the least important pod first."""
         if self.best is not None and self._looks <= 0:
             return
         self._looks -= 1
@@ -163,9 +164,9 @@ class _Search:
             self.best, self._cost = found, cost
 
     def _take_or_leave(self, pool: Sequence[Candidate], at: int, taken: list[Candidate]) -> None:
-        """``taken`` do not suffice, with all from ``at`` on they do."""
+        """Extend ``taken``, which does not suffice; with all of the pool from ``at`` on it does."""
         while at < len(pool) and self._looks > 0 and not self._over():
-            # Whoever comes later costs no less than this one.
+            # Later pods cost no less than this one.
             if self.best is not None and cost_of([*taken, pool[at]]) >= self._cost:
                 return
             self._looks -= 2
@@ -174,7 +175,7 @@ class _Search:
                 self._offer(more)
             else:
                 self._take_or_leave(pool, at + 1, more)
-            # Left out, and with it those that are no different.
+            # Leave it out, and all pods that are equivalent to it.
             left = at
             while at < len(pool) and _alike(pool[at], pool[left]):
                 at += 1
@@ -195,5 +196,5 @@ def _uids(candidates: Iterable[Candidate]) -> frozenset[PodUID]:
 
 
 def _reversed(text: str) -> str:
-    """Sorts the other way round than the text does."""
+    """A text that sorts in the reverse order."""
     return "".join(chr(0x10FFFF - ord(c)) for c in text) + "\U0010ffff"

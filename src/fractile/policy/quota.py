@@ -1,12 +1,12 @@
-"""What the quota of a namespace leaves to a pod: which nodes, which cards, and how many of them.
+"""What a namespace's quota leaves to a pod: which nodes, which cards, and how many cards.
 
-A hold counts on a card as what nobody else can have of it: the larger of its part of the memory and its part of the
-compute time, rounded up to whole percent. So nobody who takes all memory of a card with 1 % of its time is counted 1 %.
+A hold counts as the part of the card that others can no longer use: the larger of its fraction of the memory and its
+fraction of the compute time, rounded up to whole percent. So a hold of all memory and 1 % of the time counts as 100 %.
 
-A pod that takes a part of one card costs the same wherever it goes on cards of one kind, so kinds are open or closed to
-it. What several parts cost in all depends on where each goes: then nodes are looked at one by one (``tight``).
+A part of one card costs the same on all cards of one kind, so each kind is either open or closed to the pod. The total
+cost of several parts depends on where each goes, so nodes are then checked one by one (``tight``).
 
-Quotas are about GPUs; other devices are limited by their classes, with Kubernetes' own ResourceQuota.
+Quotas cover GPUs only; other devices are limited by class, with Kubernetes' own ResourceQuota.
 """
 
 import re
@@ -25,14 +25,14 @@ from fractile.policy.cards.parts import card_numbers, parts_of, peak
 from fractile.policy.cards.plan import plan
 from fractile.policy.cards.state import CardState, NodeState
 
-_NAMED = 5  # models in a sentence
+_NAMED = 5  # reasons that a sentence lists
 
-Model = tuple[str, str]  # the name on the node's label, "" for none; and what the driver calls it
-Percents = Mapping[Model, int]  # of a card
+Model = tuple[str, str]  # the name on the node's label, "" for none; the driver's name
+Percents = Mapping[Model, int]  # of a card, by model
 
 
 class CardKind(msgspec.Struct, frozen=True, order=True):
-    """Cards that cost a pod the same."""
+    """Cards on which a pod costs the same."""
 
     label: str
     model: str
@@ -44,9 +44,9 @@ class CardKind(msgspec.Struct, frozen=True, order=True):
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """What the quota leaves to one pod. ``closed``: models of which it may have none now, and why; ``alone``: those of
-    which a node that has no others cannot give enough. ``left``: each limit with the percent that may still be taken.
-    ``tight``: whether what a node would give must be counted."""
+    """What the quota leaves to one pod. ``closed``: models that the pod may not use now, and why. ``alone``: models of
+    which a node that has no other model cannot give enough. ``left``: each limit with the percent that may still be
+    taken. ``tight``: each node's placement must be counted against the limits."""
 
     namespace: str
     pools: frozenset[str] | None = None
@@ -56,7 +56,7 @@ class Allowance(msgspec.Struct, frozen=True):
     left: tuple[tuple[QuotaLimit, int], ...] = ()
 
     def bars(self, place: NodePlace) -> Refusal | None:
-        """The refusal of a node that is in none of the pools."""
+        """The refusal of a node that is outside the allowed pools."""
         if self.pools is None or place.pool in self.pools:
             return None
         pools = " or ".join(sorted(self.pools))
@@ -64,14 +64,14 @@ class Allowance(msgspec.Struct, frozen=True):
         return _refusal(f"namespace {self.namespace} may use nodes of pool {pools} only, and this one {here}")
 
     def opened(self, state: NodeState, place: NodePlace) -> NodeState:
-        """The node with the cards that are open to the pod."""
+        """The node with only the cards that are open to the pod."""
         if not self.closed:
             return state
         return _with(state, (c for c in state.cards if (place.model, c.model) not in self.closed))
 
 
 class ModelMatches(dict[Model, tuple[int, ...]]):
-    """Which of some limits name a model, by their places; found out when it is first asked for."""
+    """For each model the indexes of the limits that name it, computed on first access."""
 
     def __init__(self, limits: Sequence[QuotaLimit]) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ class ModelMatches(dict[Model, tuple[int, ...]]):
 def allowance(
     quota: Quota, request: PodRequest, kinds: Iterable[CardKind], held: Percents, named: ModelMatches | None = None
 ) -> Allowance | Refusal | None:
-    """What is left to the pod: None when nothing bounds it, a refusal when nothing is left on any card.
+    """What is left to the pod: None when nothing limits it, a refusal when nothing is left on any card.
 
-    ``kinds`` are those of the cluster's cards, ``held`` what the namespace has. ``named``: of its limits, kept for
-    the next pod.
+    ``kinds``: those of the cluster's cards. ``held``: what the namespace holds. ``named``: matches of the namespace's
+    limits, kept from pod to pod.
     """
     if not request.gpus:
         return None
@@ -118,7 +118,7 @@ def plan_within(
         over = _passed(left, chosen, state, place) if left.tight else None
         if over is None:
             return chosen
-        # Another choice may do with less of that limit: the last of its cards that was taken is hidden.
+        # Another choice may need less of that limit: hide the last card used that the limit names.
         used = {s.card for c in chosen.containers for s in c.slices}
         last = next(c for c in reversed(seen.cards) if c.uuid in used and matches(over.name, place.model, c.model))
         seen = _with(seen, (c for c in seen.cards if c is not last))
@@ -134,7 +134,7 @@ def fits_within(
 
 
 def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refusal | None:
-    """The refusal when so much more is beyond the quota: the last look, at amounts alone, before cards are charged."""
+    """The refusal when ``more`` would exceed the quota: the last check, of amounts only, before cards are charged."""
     if not any(more.values()):
         return None
     own = _own(quota, namespace)
@@ -151,24 +151,24 @@ def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refu
 
 
 def matches(name: str, label: str, model: str) -> bool:
-    """Whether a limit's name names the model: its words stand in the model's name one after another, or in what the
-    node's label says. Case does not matter. Words and not letters, since an A100 is no A10 and a P40 is no P4."""
+    """Whether a limit's name matches the model: its words occur consecutively in the model's name or in the node's
+    label. Case is ignored. Whole words are compared, so that "A10" does not match an A100."""
     return name == EVERY or _named(name, model) or (label != "" and _named(name, label))
 
 
 def cost(memory: int, cores: int, card: int) -> int:
-    """What a hold counts on a card of so many MiB, in percent of the card; a device without memory is no card."""
+    """What a hold counts, in percent of a card with ``card`` MiB; 0 for a device without memory (not a card)."""
     return max(cores, -(-100 * memory // card)) if card > 0 else 0
 
 
 def under(limit: QuotaLimit, percents: Percents) -> int:
-    """What of that the limit counts."""
+    """The percent that counts against the limit."""
     return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
 
 
 def costs_of(request: PodRequest, card: MiB) -> tuple[int, int, int]:
-    """What the pod costs on cards of so much memory: the least that one of its cards costs; the least, and the most,
-    of all its cards together when they are all of this kind."""
+    """What the pod costs on cards with that much memory, in percent: the cheapest of its cards; then the least and the
+    most that all its cards cost together if all are of this kind."""
     gpus = request.gpus
     if len(gpus) == 1:
         asked = gpus[0].request
@@ -195,7 +195,7 @@ def _words(name: str) -> list[str]:
 
 
 def _own(quota: Quota, namespace: str) -> NamespaceQuota | Refusal | None:
-    """The quota of the namespace; None when nothing bounds it, a refusal when it may have nothing."""
+    """The quota of the namespace; None when nothing limits it, a refusal when it may have nothing."""
     if quota.problem:
         return _refusal(quota.problem)
     own = quota.namespaces.get(namespace)
@@ -277,7 +277,7 @@ def _taken(chosen: Placement, state: NodeState, place: NodePlace) -> dict[Model,
 
 
 def _why(request: PodRequest, state: NodeState, place: NodePlace, left: Allowance, chosen: Placement) -> str:
-    """Why the quota does not bear what would be chosen without it."""
+    """Why the quota does not allow the placement that would be chosen without it."""
     here = dict.fromkeys((place.model, c.model) for c in state.cards)
     said = dict.fromkeys(left.closed[model] for model in here if model in left.closed)
     more = _taken(chosen, state, place)

@@ -1,8 +1,9 @@
 """What NVIDIA's XID numbers mean for a card that many pods share.
 
 Source: NVIDIA, "Xid Errors" and its catalog (docs.nvidia.com/deploy/xid-errors): meaning and recommended action. The
-words are ours, and so is the line between a program's fault and a card's: a program must never be able to take a card
-from its neighbours. So 109, which NVIDIA answers with a reset, counts as the program's here, as in its device plugin.
+wording is ours, and so is the line between a program's fault and a card's: a program must never be able to take a card
+from its neighbours. So 109, for which NVIDIA recommends a reset, counts as the program's fault here, as in NVIDIA's
+device plugin.
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,13 @@ import msgspec
 
 
 class XidKind(StrEnum):
-    """What an XID asks for."""
+    """What to do about an XID."""
 
     APPLICATION = "application"  # a program's own error; the card is fine
-    NOTE = "note"  # the card repaired itself, or tells something that other readings judge
+    NOTE = "note"  # the card repaired itself, or other readings decide
     PASSES = "passes"  # the card recovers by itself; it is watched for a while
-    RESET = "reset"  # the card is not to be trusted before it was reset
-    REPLACE = "replace"  # hardware or its power is at fault; somebody must look at it
+    RESET = "reset"  # the card must be reset before it is used again
+    REPLACE = "replace"  # the hardware or its power is faulty and must be inspected
 
 
 class Xid(msgspec.Struct, frozen=True):
@@ -107,8 +108,8 @@ XIDS: Mapping[int, Xid] = {
 
 
 def lookup(number: int, *, ignored: frozenset[int], added: frozenset[int]) -> Xid:
-    """The table with a site's own changes. A number that nobody knows takes the card out for a while: rather one card
-    idle than pods on a broken one; ``ignored`` is the remedy."""
+    """Look up an XID in the table, with the site's own changes. An unknown number takes the card out of service for a
+    while: an idle card is better than pods on a broken one. ``ignored`` overrides that."""
     known = XIDS.get(number, Xid(XidKind.PASSES, "an error that this version of Fractile does not know"))
     if number in ignored:
         return Xid(XidKind.APPLICATION if known.kind is XidKind.APPLICATION else XidKind.NOTE, known.text)

@@ -1,7 +1,7 @@
-"""Resolves Bindings whose outcome nobody knows: the pod stayed assumed for longer than any answer can take.
+"""Resolves Bindings of unknown outcome: the pod stayed assumed for longer than any answer can take.
 
-The API server is asked. Bound: the watch is late, the hold stays. Not bound, or another pod: the hold is dropped.
-No answer: the hold stays and the question is repeated; capacity is never given away on a guess.
+The pod is read from the API server. Bound: the watch is late, the hold stays. Not bound, or another pod: the hold is
+dropped. No answer: the hold stays and the read is retried; capacity is never given away on a guess.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from fractile.wire.kubernetes.objects import Pod
 
 log = logging.getLogger(__name__)
 
-EXPIRY = 34.0  # seconds; kube-apiserver ends a write so long after it has got it, whoever waits for the answer
+EXPIRY = 34.0  # seconds; kube-apiserver ends a write this long after receiving it, whether or not the caller waits
 _PERIOD = 5.0
 
 
@@ -50,9 +50,9 @@ class AssumedPods:
                     await self.look_again(uid, read)
 
     async def resolve(self, uid: PodUID) -> None:
-        """Ask what became of one assumed pod."""
+        """Find out what became of one assumed pod."""
         waiting = self._waiting.find(uid)
-        if waiting is None:  # the watch has seen it go, or bound with another placement
+        if waiting is None:  # the watch has shown it gone, or bound with another placement
             self._drop(uid, "no longer waiting")
             return
         asked = self._ledger.entry(uid)
@@ -68,11 +68,11 @@ class AssumedPods:
             self._feed.gone(uid)
         elif pod.spec.node_name:
             self._feed.looked(pod)
-        elif self._ledger.entry(uid) is asked:  # else another write went out meanwhile, which this answer may not know
+        elif self._ledger.entry(uid) is asked:  # otherwise a new write went out, which this answer may predate
             self._drop(uid, "not bound")
 
     async def look_again(self, uid: PodUID, read: Unseen) -> None:
-        """Ask for a pod that was read once and that no watch has shown since."""
+        """Read a pod again that was read once and that no watch has shown since."""
         try:
             pod = await self._client.get(paths.pod(read.namespace, read.name), Pod)
         except FractileError as e:

@@ -1,10 +1,10 @@
-"""Errors of our own that one object brought out: they are told loudly, and end nothing.
+"""Contain bugs that a single object triggers: they are reported as errors, and stop nothing.
 
-What a pod asks for, or what a stolen token writes of a card, goes through every task of the control plane. If one of
-them ended by an exception, so would the program, and it would end again as long as that object exists. So the part of
-a task that is about one object runs ``apart``: its exception is an error in the log with the object's name, and counts
-in ``fractile_control_plane_faults_total``. Failures that are not about one object (a lost lease, a full memory, a
-connection) go through and end what they must.
+What a pod requests, or what a stolen token writes about a card, passes through every task of the control plane. If an
+exception ended one of them, it would end the program, again and again as long as that object exists. So the part of a
+task that is about one object runs ``apart``: its exception is logged as an error with the object's name, and counted in
+``fractile_control_plane_faults_total``. Failures that are not about one object (a lost lease, full memory, a
+connection) propagate and end what they must.
 """
 
 import logging
@@ -29,19 +29,19 @@ T = TypeVar("T")
 
 
 def itself(about: NamedObject) -> NamedObject:
-    """For ``Faults.each``, where what is told has a name of its own."""
+    """The ``named`` of ``Faults.each`` for objects that have a name themselves."""
     return about
 
 
 class Faults:
-    """``counts`` by task: a handful of words of ours."""
+    """``counts``: by task, of which there are only a few fixed names."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     @contextmanager
     def apart(self, task: str, namespace: str, name: str) -> Generator[None]:
-        """What is done here is about that object only."""
+        """Contain exceptions of a block that is about that object only."""
         try:
             yield
         except (FractileError, MemoryError):
@@ -51,7 +51,7 @@ class Faults:
             log.exception("fault task=%s object=%r reason=%r", task, f"{namespace}/{name}", e)
 
     def each(self, task: str, named: Callable[[T], NamedObject], *tell: Callable[[T], object]) -> Callable[[T], None]:
-        """One callback that is several, in this order; one that fails does not keep it from the others."""
+        """One callback that calls several in this order; a failing one does not stop the others."""
 
         def told(about: T) -> None:
             for each in tell:

@@ -1,11 +1,11 @@
-"""Keeps the quotas that are in force in a ConfigMap of our own, for the control plane that starts next.
+"""Keeps the quotas that are in force in a ConfigMap of our own, for the next start of the control plane.
 
-The quotas' own ConfigMap may be malformed when a program starts, or restarts: then what it said last is wanted, and
-nobody in memory knows it. So the text that is in force is written beside it, and read while nothing better is known.
+The quotas' own ConfigMap may be malformed when a program starts or restarts: then its last valid content is needed, and
+no memory holds it. So the text in force is stored in a second ConfigMap, and read while nothing better is known.
 
-Level-triggered: a look once a minute, and after every change. It is cleared when the quotas' ConfigMap is deleted, and
-left alone while that makes no sense. Two replicas that have seen the same write the same. Failure rule: the quotas are
-in force whether they are kept or not; what fails is told once and tried again.
+Level-triggered: it checks once a minute, and after every change. The copy is cleared when the quotas' ConfigMap is
+deleted, and left alone while that one is invalid. Two replicas that have seen the same write the same. Failure rule:
+the quotas are in force whether they are kept or not; a failure is logged once and retried.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from fractile.model.quota import NamespaceQuota
 from fractile.wire.files import quota_file
 from fractile.wire.kubernetes.objects import ConfigMap
 
-_LOOK = 60.0  # seconds between two looks while nothing changes
-_PATIENCE = 5.0  # for the first look: until then the quotas' ConfigMap is not judged
+_LOOK = 60.0  # seconds between two checks while nothing changes
+_PATIENCE = 5.0  # seconds for the first check: until then the quotas' ConfigMap is not judged
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ Recall = Callable[[dict[str, NamespaceQuota]], None]
 
 
 class QuotaKeeper:
-    """``location``: namespace and name of our ConfigMap, which must be there; ``source``: those of the quotas' own.
+    """``location``: namespace and name of our ConfigMap, which must exist; ``source``: those of the quotas' own.
 
-    ``current`` says what should be kept: a text, "" for nothing, None for what is there. ``recall`` is told what was
-    kept, while ``current`` is None.
+    ``current`` returns what should be kept: a text, "" for nothing, None for what is kept already. ``recall`` is called
+    with the kept quotas while ``current`` returns None.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class QuotaKeeper:
         self._told = ""
 
     def changed(self) -> None:
-        """What should be kept may be something else."""
+        """What should be kept may have changed."""
         self._changed.set()
 
     async def first(self) -> None:
-        """Read what was kept; before the quotas' ConfigMap is looked at, or an event would say that nothing was."""
+        """Read the kept quotas. Call it before the quotas' ConfigMap is read, or an event may say that none exist."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.look()
@@ -69,7 +69,7 @@ class QuotaKeeper:
             log.warning("kept quotas not read yet location=%s reason=%r", self._location, "no answer")
 
     async def run(self) -> None:
-        """Work forever."""
+        """Compare forever."""
         while True:
             if await self.look():
                 self._backoff.reset()
@@ -78,7 +78,7 @@ class QuotaKeeper:
                 await asyncio.sleep(self._backoff.next())
 
     async def look(self) -> bool:
-        """Compare what is kept with what should be; False when that did not work."""
+        """Compare what is kept with what should be; False when that failed."""
         self._changed.clear()
         try:
             await self._compare()
@@ -107,7 +107,7 @@ class QuotaKeeper:
         try:
             quotas = quota_file.decode(kept, f"ConfigMap {self._location}, where quotas are kept")
         except WireError as e:
-            raise WireError(f"{e}; it is written anew when {self._source} makes sense") from None
+            raise WireError(f"{e}; it is written again when {self._source} makes sense") from None
         self._recall(quotas)
 
     async def _rest(self, seconds: float) -> None:

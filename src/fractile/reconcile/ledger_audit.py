@@ -1,10 +1,11 @@
-"""Compares the ledger with the API server, from time to time and loudly: what differs is a bug, here or in a watch.
+"""Compares the ledger with the API server from time to time, and reports every difference: it is a bug, here or in a
+watch.
 
-    list, page by page ──> what differs ──a while later, asked for one by one──> still differs: an error, and corrected
+    list, page by page ──> what differs ──a while later, read one by one──> still differs: an error, and corrected
 
-The ledger moves on while it is compared, and may be ahead of the list or behind it; so nothing counts that is not the
-same at a second look. ``PodHandlers`` corrects it, as if the watch had said so. Failure rule: without an answer nothing
-is compared, and the next round tries again.
+The ledger changes while it is compared, and may be ahead of the list or behind it; so only a difference that persists
+in a second check counts. ``PodHandlers`` corrects it, as if the watch had shown it. Failure rule: without an answer
+nothing is compared, and the next round tries again.
 """
 
 import asyncio
@@ -27,14 +28,14 @@ from fractile.wire.kubernetes.objects import Pod
 log = logging.getLogger(__name__)
 
 PERIOD = 600.0  # seconds
-AGAIN = 15.0  # seconds until the second look; a watch that is later than that has its own warnings
-_MOST = 200  # differences of a round that are looked at again; more are left to the next
+AGAIN = 15.0  # seconds until the second check; a watch that lags longer has its own warnings
+_MOST = 200  # differences of a round that are checked again; further ones are left to the next round
 
 _Name = tuple[str, str]
 
 
 class LedgerAudit:
-    """``warn`` makes an event of the pod that differs."""
+    """``warn`` sends an event for the pod that differs."""
 
     def __init__(
         self, *, ledger: Ledger, feed: PodHandlers, client: KubeClient, warn: Warn, faults: Faults | None = None
@@ -54,12 +55,12 @@ class LedgerAudit:
                 log.warning("audit not done reason=%s", e)
 
     async def round(self, *, again: float = AGAIN) -> int:
-        """How many holds were wrong, and are corrected now."""
+        """Run one comparison; returns how many holds were wrong and have been corrected."""
         # 1. What differs from one consistent list?
         found = await self._compare()
         if not found:
             return 0
-        # 2. What still does?
+        # 2. What still differs?
         await asyncio.sleep(again)
         wrong = [uid for uid, name in list(found.items())[:_MOST] if await self._differs(uid, name)]
         if wrong:
@@ -85,7 +86,7 @@ class LedgerAudit:
         return found
 
     def _nowhere(self, there: set[PodUID], asked: float) -> Iterable[tuple[PodUID, _Name]]:
-        """Holds, older than the list, of pods that are not in it; their names are not known any more."""
+        """Holds, older than the list, of pods that are not in it; their names are no longer known."""
         return [
             (uid, (entry.owner.namespace, ""))
             for uid, entry in self._ledger.entries()
@@ -93,7 +94,7 @@ class LedgerAudit:
         ]
 
     def _wrong(self, uid: PodUID, placed: Placement | None) -> bool:
-        """Whether the ledger says another thing than the API server shows."""
+        """Whether the ledger differs from what the API server shows."""
         entry = self._ledger.entry(uid)
         if placed is None:
             return entry is not None and entry.state is EntryState.BOUND
@@ -102,9 +103,9 @@ class LedgerAudit:
         return entry.placement != placed and not entry.moving
 
     async def _differs(self, uid: PodUID, name: _Name) -> bool:
-        """Ask for the pod itself; what differs still is said, and corrected."""
+        """Read the pod itself; a difference that remains is reported and corrected."""
         entry = self._ledger.entry(uid)
-        if not name[1]:  # it was in no list, and the ledger still holds it
+        if not name[1]:  # the list did not contain it
             if entry is not None:
                 self._feed.gone(uid)
             return entry is not None
@@ -125,7 +126,7 @@ class LedgerAudit:
 
 
 def _held(pod: Pod) -> Placement | None:
-    """What the pod holds as the API server shows it; None for one that holds nothing, or nothing that can be read."""
+    """What the pod holds according to the API server; None if it holds nothing, or nothing that can be decoded."""
     text = (pod.metadata.annotations or {}).get(ANNOTATION)
     if text is None or not pod.spec.node_name or pod.finished:
         return None

@@ -1,13 +1,13 @@
-"""Room that is kept for pods which kube-scheduler nominated to a node: those for whom others are being evicted.
+"""Room that is kept for pods that kube-scheduler nominated to a node: those for which other pods are being evicted.
 
-Kube-scheduler counts them in the sums of the node; only we know on which cards they will be. A claim is worked out when
-somebody asks: where the nominated pod would go once the pods have left that are leaving for it. What was promised when
-they were chosen is remembered, since their deletion is seen only a moment later; after a restart what is leaving says
-enough. A claim counts for pods of lower priority, and of the same when the nominated pod is older, so that two of them
-never wait for each other.
+Kube-scheduler counts them in the sums of the node, but does not know their cards. A claim is computed when needed:
+where the nominated pod would go once the pods that are leaving for it have left. The chosen victims are remembered,
+since their deletion is seen only a moment later; after a restart the pods that are leaving are enough. A claim counts
+against pods of lower priority, and against those of the same priority if the nominated pod is older, so that two of
+them never wait for each other.
 
-Claims are kept until something changes on the node, since every call about the node asks for them. A call in which they
-would take too long ends where its effort does, and the next one goes on there: until then no room is kept for the pods
+Claims are kept until something changes on the node, since every call about the node needs them. A call in which they
+would take too long stops when its effort is spent, and the next one continues: until then no room is kept for the pods
 that come last.
 """
 
@@ -25,21 +25,21 @@ from fractile.policy.cards.effort import Effort
 from fractile.watch.assigned_pods import AssignedPod, AssignedPods
 from fractile.watch.waiting_pods import WaitingPod, WaitingPods
 
-_LIFETIME = 60.0  # seconds; pods have their grace to leave, and are then seen to be leaving
+_LIFETIME = 60.0  # seconds; pods have a grace period to leave, and are then seen to be leaving
 _REMEMBERED = 1000
-_CONTAINER = 12  # looks; what it takes to prepare the choice for one of a pod, 30 us
+_CONTAINER = 12  # looks; the cost of preparing the choice for one container of a pod, 30 us
 
 Rank = tuple[int, str, PodUID]
 Claim = tuple[Charge, ...]
 
 
 def rank(priority: int, created: str, uid: PodUID) -> Rank:
-    """Who comes first: the higher priority, then the older pod."""
+    """The order of pods: the higher priority first, then the older pod."""
     return (-priority, created, uid)
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """Where one nominated pod would go once those are gone, after the steps before it; None: nowhere."""
+    """Where one nominated pod would go without the pods ``gone``, after the steps before it; None: nowhere."""
 
     pod: WaitingPod
     gone: frozenset[PodUID]
@@ -50,14 +50,14 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """The steps of a node, those that come first at the front, as its cards and the classes were then."""
+    """The steps of a node, in order, for the cards and classes as of ``stamp``."""
 
     stamp: tuple[int, int]
     steps: list[_Step]
 
 
 class Nominations:
-    """Read by filter and bind. ``remember`` is told of victims that were chosen, node by node."""
+    """Read by filter and bind. ``remember`` is called with chosen victims, node by node."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Nominations:
 
     @property
     def remembered(self) -> int:
-        """For how many pods victims are remembered."""
+        """Number of pods whose victims are remembered."""
         return len(self._chosen)
 
     def remember(self, uid: PodUID, victims: Mapping[str, frozenset[PodUID]]) -> None:
@@ -91,12 +91,12 @@ class Nominations:
             del self._chosen[next(iter(self._chosen))]
 
     def nodes(self) -> list[str]:
-        """The nodes to which somebody is nominated."""
+        """The nodes to which pods are nominated."""
         return self._waiting.nominating()
 
     def claims(self, node: str, asking: Rank, effort: Effort | None = None) -> list[Claim]:
-        """What the pods will take that are nominated to the node and come before the one that asks. ``effort``: what
-        the call may spend on claims, at all nodes together."""
+        """The claims of pods that are nominated to the node and precede ``asking``. ``effort``: the call's budget for
+        claims, at all nodes together."""
         effort = effort or Effort(dead_ends=self._ledger.dead_ends)
         ahead = self._ahead(node, asking)
         steps = self._steps(node) if ahead else []
@@ -115,7 +115,7 @@ class Nominations:
         return found
 
     def _ahead(self, node: str, asking: Rank) -> list[WaitingPod]:
-        """The first comes first. Whoever asks, they are the first ones of the same order."""
+        """The pods ahead of ``asking``, in order: always the head of the same list, whatever ``asking`` is."""
         ranked = [
             (r, w)
             for w in self._waiting.nominated_to(node)
@@ -126,7 +126,7 @@ class Nominations:
         return [w for _, w in sorted(ranked, key=lambda pair: pair[0])]
 
     def _steps(self, node: str) -> list[_Step]:
-        """Those that still hold; further ones may be added."""
+        """The steps that are still valid; the caller may append more."""
         stamp = self._ledger.stamp(node), self._classes.changes
         known = self._known.get(node)
         if known is None or known.stamp != stamp:
@@ -139,7 +139,7 @@ class Nominations:
     def _step(
         self, node: str, pod: WaitingPod, gone: frozenset[PodUID], before: Sequence[Claim], effort: Effort
     ) -> _Step | None:
-        """None where the effort did not suffice; a call that has spent nothing yet decides one pod at least."""
+        """None when the effort did not suffice; a call that has spent nothing yet decides at least one pod."""
         if effort.over:
             return None
         fresh = effort.spent == 0

@@ -1,8 +1,8 @@
-"""Writes a bound pod's annotation anew when it differs from the ledger, or when kubelet chose other cards.
+"""Rewrites a bound pod's annotation when it differs from the ledger, or when kubelet chose other cards.
 
-Kubelet is the truth for which card, the ledger for how much (docs/concepts/architecture.md). The agent reports
-kubelet's choice in ``fractile.dev/kubelet-choice``; the ledger moves the hold there if the cards have room, and only
-then does the placement say so and the container start. Without room the pod stays as it is and its event says why.
+Kubelet decides which card, the ledger how much (docs/concepts/architecture.md). The agent reports kubelet's choice in
+``fractile.dev/kubelet-choice``; the ledger moves the hold there if the cards have room, and only then is the placement
+rewritten and the container started. Without room the pod stays as it is and its event says why.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from fractile.wire.kubernetes.objects import Pod
 
 log = logging.getLogger(__name__)
 
-_RETRY = 2.0  # seconds between two tries of what failed or found no room
+_RETRY = 2.0  # seconds between two attempts after a failure or a lack of room
 
 
 class Repair:
-    """A queue of pods to look at again; ``run`` works it off. ``term`` names the lead under which it writes, for the
-    API server to refuse what a leader of before sends late; "" where nobody else can lead."""
+    """A queue of pods to check; ``run`` works it off. ``term`` names the term of leadership under which it writes, so
+    that the API server refuses late writes of a former leader; "" where no other replica can lead."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Repair:
         self._unit = unit
         self._warn = warn
         self._wall_ns = wall_ns
-        self._pods: dict[PodUID, Pod] = {}  # the newest state of each
-        self._refused: dict[PodUID, str] = {}  # pods whose cards are taken -> what their owner was told
+        self._pods: dict[PodUID, Pod] = {}  # the latest state of each
+        self._refused: dict[PodUID, str] = {}  # pods whose cards are taken -> the reason in their event
         self._work = asyncio.Event()
 
     def request(self, pod: Pod) -> None:
@@ -66,9 +66,9 @@ class Repair:
         self._work.set()
 
     def begin(self) -> None:
-        """All pods are known: moves that are under way take their room before anybody else is given it.
+        """Charge moves that are under way, once all pods are known and before room is given to other pods.
 
-        The leader before may have made them, and its last write may still arrive."""
+        The former leader may have started them, and its last write may still arrive."""
         for uid, pod in self._pods.items():
             with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
                 entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
@@ -76,12 +76,12 @@ class Repair:
                     self._move(uid, pod, request, entry)
 
     async def run(self) -> None:
-        """Begin only when all pods are known: who is not known yet may hold the card that kubelet chose."""
+        """Start this only when all pods are known: one that is unknown may hold the card that kubelet chose."""
         while True:
             await self._work.wait()
             self._work.clear()
             for uid, pod in list(self._pods.items()):
-                settled = True  # what fails by an error of ours would fail again
+                settled = True  # a bug would fail again
                 with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
                     settled = await self._settle(uid, pod)
                 if settled and self._pods.get(uid) is pod:
@@ -91,15 +91,15 @@ class Repair:
                 self._work.set()
 
     async def _settle(self, uid: PodUID, pod: Pod) -> bool:
-        """Bring ledger and annotation together; False when it has to be tried again."""
+        """Make the annotation agree with the ledger; False when it has to be retried."""
         try:
-            # 1. The pod as it is now: what was refused before may have changed since.
+            # 1. The pod as it is now: it may have changed since it was refused.
             pod = await self._client.get(_path(pod), Pod) if uid in self._refused else pod
             entry = self._ledger.entry(uid)
             request = parse_pod(pod, self._unit, self._dialects)
             if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
-                return self._done(uid)  # finished meanwhile
-            # 2. Move the hold to what kubelet chose, if the agent has said so, it makes sense, and there is room.
+                return self._done(uid)  # finished in the meantime
+            # 2. Move the hold to kubelet's choice, if the agent has reported one, it is valid, and there is room.
             self._end_move(uid, pod)
             wrong = self._move(uid, pod, request, self._ledger.entry(uid) or entry)
             if wrong:
@@ -112,7 +112,7 @@ class Repair:
         return self._done(uid)
 
     def _move(self, uid: PodUID, pod: Pod, request: PodRequest, entry: Entry) -> str | None:
-        """Why the hold cannot go to the cards that kubelet chose."""
+        """Move the hold to the cards that kubelet chose; returns why that is impossible, None when it is done."""
         choice = self._choice(pod, request)
         if choice is None or choice == entry.placement:
             return None
@@ -121,11 +121,11 @@ class Repair:
         return wrong or (refusal.message if refusal else None)
 
     def _end_move(self, uid: PodUID, pod: Pod) -> None:
-        """Where this version of the pod shows that its move was not stored, and can no longer be."""
+        """End the move if this version of the pod shows that it was not stored and no longer can be."""
         text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
         try:
             shown = placement.decode(text) if text is not None else None
-        except WireError:  # it was edited; the next write puts it right
+        except WireError:  # it was edited; the next write corrects it
             return
         if shown is not None:
             self._ledger.stayed(uid, shown, version=pod.metadata.version)
@@ -135,7 +135,7 @@ class Repair:
         return True
 
     def _told(self, uid: PodUID, pod: Pod, reason: str) -> bool:
-        """Keep the pod in the queue until there is room; its owner is told once per reason."""
+        """Keep the pod in the queue until there is room; its event is sent once per reason."""
         if self._refused.get(uid) != reason:
             self._refused[uid] = reason
             self._warn(pod, "CardTaken", f"kubelet chose other cards than planned, and {reason}")
@@ -153,8 +153,8 @@ class Repair:
             placement.CHOICE_ANNOTATION: None,
             LEADER: self._term() or None,
         }
-        # The UID makes the server refuse the patch for a later pod of the same name, the version makes it refuse one
-        # that arrives after a later one.
+        # The UID makes the server refuse the patch for a later pod of the same name; the version makes it refuse one
+        # that arrives after a later patch.
         meta = {"uid": uid, "resourceVersion": pod.metadata.resource_version, "annotations": annotations}
         body = {"metadata": {k: v for k, v in meta.items() if v}}
         await self._client.merge_patch(_path(pod), body, seconds=BIND_SECONDS)
@@ -165,8 +165,8 @@ class Repair:
         )
 
     def _barred(self, request: PodRequest, held: Placement, choice: Placement) -> str | None:
-        """What speaks against kubelet's choice, whatever is free: a card that is not of the class, or amounts that are
-        not those that the class gave when the pod was bound."""
+        """What rules out kubelet's choice, whatever is free: a card that does not belong to the class, or amounts other
+        than those that the class gave when the pod was bound."""
         cards = self._ledger.cards(choice.node)
         known = resolve(request, self._classes)
         if isinstance(known, Refusal):
@@ -202,7 +202,7 @@ def _path(pod: Pod) -> str:
 
 
 def _already_assigned(pod: Pod, request: PodRequest) -> dict[str, str]:
-    """What the agent said when the containers got their cards stays said."""
+    """Keep what the agent wrote when the containers got their cards."""
     present = pod.metadata.annotations or {}
     said = assigned_annotations(request)
     return said if said and all(present.get(key) == value for key, value in said.items()) else {}

@@ -2,12 +2,12 @@
 
 kube-scheduler retries on the deletion of a pod, but it may see the deletion before our watch does: the retry is
 refused, and nothing retries for up to 5 minutes (evidence/kube-scheduler.md#retry). So when the ledger has really freed
-something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler look at it again.
-When a class changes, all who wait for it are; when a namespace may hold more than before, as many of its pods as its
-quota then bears. Pods that a filter could not judge to the end are touched too, so that the next one goes on.
+something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler retry it. When a
+class changes, all pods that wait for it are touched; when a namespace may hold more than before, as many of its pods as
+its quota then allows. Pods that a filter could not fully judge are touched too, so that the next call continues.
 
-Whether a pod fits may be hard to tell (``policy.effort``). So each has a budget, each round has one, and between two
-pods the event loop is left to others. A round that ends before the youngest pod is gone on with in the next.
+Whether a pod fits may be costly to determine (``policy.cards.effort``). So each pod and each round has a budget, and
+other tasks run between two pods. A round that ends before the youngest pod is continued by the next.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 ANNOTATION = "fractile.dev/retry"
 
 _GATHER = 0.05  # seconds; releases come in bursts
-_AT_ONCE = 10  # pods touched per burst: the rest is retried by kube-scheduler's own events or by the next release
+_AT_ONCE = 10  # pods touched per burst: kube-scheduler's own events or the next release cause a retry of the rest
 _AGAIN = 1.0  # seconds after which a pod that is still waiting is touched once more
 _TRIES = 3
 _OF_NAMESPACE = 50  # pods touched at a time of one namespace that may hold more, or of classes that changed
-_IN_ALL = 100  # ... and of all of them, about
+_IN_ALL = 100  # ... and of all of them, approximately
 _LOOKS = 10_000  # at all nodes, for one pod: 15 ms
 _OF_SEARCH = 2_500  # ... and at one of them
 _OF_ROUND = 100_000  # for all pods: with a round each second, a sixth of the processor
-_COMPARED = 1000  # containers, after which the event loop is left to others
-_UNDECIDED = 2  # pods touched at a time that no filter has judged to the end
-_MOST_UNDECIDED = 1000  # of which so many are remembered
+_COMPARED = 1000  # containers, after which other tasks run
+_UNDECIDED = 2  # pods touched at a time that no filter has fully judged
+_MOST_UNDECIDED = 1000  # the most such pods that are remembered
 
 
 _Age = tuple[str, PodUID]  # sorts as ``oldest_first`` does
@@ -71,11 +71,11 @@ class Requeue:
         self._client = client
         self._wall_ns = wall_ns
         self._nodes: dict[NodeName, int] = {}  # nodes with new room -> tries left
-        self._changed: set[str] = set()  # classes; thousands at once, as when they are listed
+        self._changed: set[str] = set()  # classes; thousands at the same time when they are listed
         self._named: dict[PodUID, None] = {}  # pods that wait for them, the oldest first
-        self._eased: dict[str, dict[PodUID, int]] = {}  # namespaces that may hold more -> how often a pod was touched
+        self._eased: dict[str, dict[PodUID, int]] = {}  # namespaces that may hold more -> touches of each pod
         self._undecided: dict[PodUID, None] = {}
-        self._stopped: _Age | None = None  # of the last pod that a round looked at which did not reach the youngest
+        self._stopped: _Age | None = None  # of the last pod of a round that ended before the youngest
         self._work = asyncio.Event()
 
     def freed(self, node: NodeName) -> None:
@@ -84,13 +84,13 @@ class Requeue:
             self._work.set()
 
     def class_changed(self, name: str) -> None:
-        """There is such a class now, or it means something else."""
+        """A class was added, or its definition changed."""
         if len(self._waiting):
             self._changed.add(name)
             self._work.set()
 
     def undecided(self, uid: PodUID) -> None:
-        """A filter could not look at all nodes for this pod, and found none."""
+        """A filter found no node for this pod and could not check all nodes."""
         if len(self._undecided) < _MOST_UNDECIDED:
             self._undecided[uid] = None
             self._work.set()
@@ -102,7 +102,7 @@ class Requeue:
             self._work.set()
 
     def eased_everywhere(self) -> None:
-        """The quotas are others, or the nodes they speak of."""
+        """The quotas changed, or the labels of nodes to which they refer."""
         for pod in self._waiting.oldest_first():
             self._eased[pod.namespace] = {}
         if self._eased:
@@ -118,8 +118,8 @@ class Requeue:
             for pod in self._to_be_judged():
                 await self._touch(pod)
             nodes = list(self._nodes)
-            # A touched pod may have been in kube-scheduler's hands at that instant and be refused once more, so each
-            # release is acted on a few times.
+            # kube-scheduler may have been working on a touched pod at that moment and refuse it once more, so each
+            # release is acted on several times.
             self._nodes = {node: tries - 1 for node, tries in self._nodes.items() if tries > 1}
             for pod in await self.candidates(nodes):
                 await self._touch(pod)
@@ -127,7 +127,7 @@ class Requeue:
                 self._nodes = dict.fromkeys(nodes, 1) | self._nodes
 
     async def _wait(self) -> None:
-        """Until something was freed, or until it is time to look again at what was."""
+        """Wait until something was freed, or until it is time to check earlier releases again."""
         try:
             waits = self._nodes or self._named or self._eased or self._undecided
             async with asyncio.timeout(_AGAIN if waits else None):
@@ -138,7 +138,7 @@ class Requeue:
         self._work.clear()
 
     def of_changed_classes(self) -> list[WaitingPod]:
-        """Some of those who wait for classes that changed; the others come next."""
+        """Some of the pods that wait for changed classes; the next calls return the others."""
         changed, self._changed = self._changed, set()
         for pod in self._waiting.oldest_first() if changed else ():
             if not pod.gated and not changed.isdisjoint(_classes(pod)):
@@ -155,9 +155,9 @@ class Requeue:
         return [pod for pod in map(self._waiting.find, some) if pod is not None]
 
     async def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
-        """The oldest waiting pods that fit on one of the nodes now, as far as the round's budget goes."""
+        """The oldest waiting pods that now fit on one of the nodes, as far as the round's budget goes."""
         states = [state for state in map(self._ledger.node, nodes) if state is not None]
-        # Thousands may wait, but few differ in what they ask for.
+        # Thousands may wait, but few differ in their request.
         known: dict[tuple[str, tuple[ContainerRequest, ...]], bool] = {}
         found: list[WaitingPod] = []
         left, compared = _OF_ROUND, 0
@@ -196,8 +196,8 @@ class Requeue:
         return any(fits_within(request, state, usage.place(state.node), left, effort) for state in states)
 
     async def within_quota(self) -> list[WaitingPod]:
-        """Some of the pods of namespaces that may hold more than before: as many as their quotas bear together, those
-        first who were touched least often, then the oldest. A namespace of which nobody fits is forgotten."""
+        """Some of the pods of namespaces that may hold more than before: as many as their quotas allow together, those
+        touched least often first, then the oldest. A namespace without a fitting pod is forgotten."""
         chosen: list[WaitingPod] = []
         oldest: dict[str, list[WaitingPod]] = {namespace: [] for namespace in self._eased}
         for pod in self._waiting.oldest_first() if self._eased else ():
@@ -216,9 +216,9 @@ class Requeue:
         return chosen
 
     async def _borne(self, pods: Iterable[WaitingPod]) -> list[WaitingPod]:
-        """Those of one namespace that its quota bears one beside the other, where there is room for each."""
+        """The pods of one namespace that its quota allows together, if there is room for each."""
         besides: dict[Model, int] = {}
-        nowhere: set[tuple[ContainerRequest, ...]] = set()  # more only gets in the way: what did not fit does not fit
+        nowhere: set[tuple[ContainerRequest, ...]] = set()  # what did not fit will not fit once more is held
         borne: list[WaitingPod] = []
         for pod in pods:
             if len(borne) == _OF_NAMESPACE:
@@ -238,7 +238,7 @@ class Requeue:
         return borne
 
     def _bears(self, asked: PodRequest, besides: dict[Model, int]) -> bool | None:
-        """Whether the quota bears this pod too, which is then among those ``besides``; None: not to be told."""
+        """Whether the quota also allows this pod, which is then added to ``besides``; None: unknown."""
         usage, bounds = self._ledger.usage, self._ledger.bounds
         request = resolve(asked, self._classes)
         if isinstance(request, Refusal):

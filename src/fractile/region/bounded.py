@@ -1,16 +1,16 @@
-"""A file system for one file: what a container shares with its node then takes a fixed amount of memory and no disk.
+"""A file system for one file, so that what a container shares with its node takes a fixed amount of memory and no disk.
 
-    <token>/region.fs         a tmpfs of the region's size, for a moment: nosuid, nodev, noexec, 0700
+    <token>/region.fs         a tmpfs of the region's size, temporary: nosuid, nodev, noexec, 0700
     <token>/region.fs/region  the region ──bind──> <token>/shared/region
     <token>/region.fs         unmounted: the file stays, in a file system that has no other name
 
-So a container reaches the one file, which cannot grow, and nobody else reaches it by a path that runs anything. Agents
-before 0.1 let a container write the folder ``shared``: one that still holds it may put a link there at any moment. So
-the place is opened, checked, and mounted on as what was opened, never by its path.
+So a container reaches one file, which cannot grow, and no other process reaches it by a path that allows execution.
+Agents before 0.1 let a container write the folder ``shared``: a container that still has it may put a link there at any
+moment. So the mount point is opened, checked, and mounted on through its descriptor, never by its path.
 
-Nodes have no quotas in general (XFS and ext4 need a mount option, overlay and btrfs have others), a memfd can be
-mounted nowhere, and would end with the agent: a mount stays until it is taken away, whichever agent lives. The memory,
-half a MiB for a container with one card, is the agent's. Failure rule: an OSError goes to the caller.
+Quotas are not generally available on nodes (XFS and ext4 need a mount option, overlay and btrfs have others). A memfd
+cannot be mounted and would end with the agent; a mount stays until it is removed, even if the agent restarts. The
+memory, half a MiB for a container with one card, is charged to the agent. Failure rule: an OSError goes to the caller.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def why_not(state: Path) -> str:
-    """Why this process cannot mount below ``state`` what the node's container runtime would see; "" when it can."""
+    """Why a mount of this process below ``state`` would not work for the node's container runtime; "" when it would."""
     if "shared:" not in _mount_of(state):
         return f"mounts below {state} would not be seen outside: it needs mount propagation Bidirectional"
     probe = state / f".{STAGE}"
@@ -54,7 +54,8 @@ def why_not(state: Path) -> str:
 
 
 def put(target: Path, size: int, make: Callable[[Path], None]) -> None:
-    """Let ``make`` write a file of ``size`` bytes, alone in a file system of that size, in the place of ``target``."""
+    """Let ``make`` write a file of ``size`` bytes, alone in a file system of that size, and mount it over
+    ``target``."""
     stage = target.parent.parent / STAGE
     discard(stage)
     stage.mkdir(mode=0o700)
@@ -70,7 +71,7 @@ def put(target: Path, size: int, make: Callable[[Path], None]) -> None:
 
 
 def is_bounded(path: Path) -> bool:
-    """Whether the file there is in a file system of its own: something is mounted on it."""
+    """Whether the file at ``path`` has its own file system: something is mounted on it."""
     try:
         with _opened(path, _PLACE) as file, _opened(path.parent, _PLACE) as folder:
             return _mount_id(file) != _mount_id(folder)
@@ -79,21 +80,21 @@ def is_bounded(path: Path) -> bool:
 
 
 def release(path: Path) -> None:
-    """Take away what is mounted there, if anything is. Containers that have it mounted keep it until they end."""
+    """Unmount everything at ``path``. Containers that have it mounted keep it until they end."""
     while is_bounded(path):
         if _libc.umount2(os.fsencode(path), _DETACH) != 0:
             raise _error(path)
 
 
 def discard(stage: Path) -> None:
-    """The folder of a file system that was being made."""
+    """Remove the folder of a file system that was being made."""
     release(stage)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(stage.parent, _FOLDER) as parent:
         plain.put_aside(stage.name, parent)
 
 
 def _mount_in(folder: int, target: Path, source: Path) -> None:
-    """Mount the file ``source`` over the one at ``target``, in the folder that is open: nowhere else."""
+    """Mount the file ``source`` over ``target``, which is in the open ``folder``: nowhere else."""
     name = target.name
     _hold_place(folder, name)
     with _opened(name, _PLACE, within=folder) as place:
@@ -106,7 +107,7 @@ def _mount_in(folder: int, target: Path, source: Path) -> None:
 
 
 def _hold_place(folder: int, name: str) -> None:
-    """A file to mount over; what lies there otherwise goes."""
+    """Create an empty file to mount over; anything else there is removed."""
     with contextlib.suppress(FileNotFoundError):
         there = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(there.st_mode) and there.st_size == 0:
@@ -116,7 +117,7 @@ def _hold_place(folder: int, name: str) -> None:
 
 
 def _clear(folder: int) -> None:
-    """Unmount what was mounted in the folder, under whatever name it is there now."""
+    """Unmount what was mounted in the folder, whatever its name is now."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError), _opened(name, _PLACE, within=folder) as there:
             if _mount_id(there) != _mount_id(folder):
@@ -133,8 +134,8 @@ def _opened(path: Path | str, flags: int, *, within: int | None = None) -> Gener
 
 
 def _mount_id(descriptor: int) -> str:
-    """Of the mount in which it lies (proc(5), fdinfo). Devices do not tell: a file on overlayfs may have that of a
-    layer (Documentation/filesystems/overlayfs.rst), and a subvolume of btrfs has one of its own."""
+    """The id of the mount that the file is in (proc(5), fdinfo). Device numbers do not suffice: a file on overlayfs may
+    have that of a layer (Documentation/filesystems/overlayfs.rst), and a subvolume of btrfs has its own."""
     lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii", "replace").splitlines()
     return next((line for line in lines if line.startswith("mnt_id:")), "")
 
@@ -151,12 +152,12 @@ def _error(path: Path) -> OSError:
 
 
 def _mount_of(path: Path) -> str:
-    """The line of /proc/self/mountinfo about the mount in which the path lies; the last of several is on top."""
+    """The line of /proc/self/mountinfo about the mount that contains the path; the last of several is on top."""
     wanted = str(path.resolve())
     found, longest = "", -1
     for line in (
         Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "replace").rstrip("\n").split("\n")
-    ):  # nothing else ends a line
+    ):  # only a newline ends a line
         point = line.split(" ", 5)[4]
         inside = point == "/" or wanted == point or wanted.startswith(f"{point}/")
         if inside and len(point) >= longest:

@@ -1,7 +1,7 @@
-"""What a container's ledger and its live processes count, read once a second: a glance, not the whole region.
+"""What a container's ledger and its live processes count, read once a second: a part of the region, not all of it.
 
-Failure rule: as in ``usage``: a container can write any nonsense, which gives Unreadable or numbers without sense,
-never an exception. Which slots are alive the kernel says; all else is the container's own word.
+Failure rule: as in ``usage``: a container can write any nonsense, which gives Unreadable or meaningless numbers, never
+an exception. Which slots are alive, the kernel's locks say; all else is the container's own word.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from fractile.region.usage import Unreadable
 
 
 class CardCount(msgspec.Struct, frozen=True):
-    """All processes of the container on one card, in bytes. ``used`` leaves out what the dead held."""
+    """All processes of the container on one card, in bytes. ``used`` leaves out what dead processes held."""
 
     used: int
     peak: int
@@ -51,9 +51,9 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class CountersReader:
-    """One region, read every second. Decodes only what has changed: at rest it is a few system calls.
+    """One region, read every second. Decodes only what has changed: an idle region costs a few system calls.
 
-    ``generation`` is that of the limits page beside it.
+    ``generation`` is that of the limits page next to it.
     """
 
     def __init__(self, path: Path, *, cards: int, generation: int) -> None:
@@ -63,7 +63,7 @@ class CountersReader:
         self._last: tuple[Glance, Counters] | None = None
 
     def read(self, *, fresh: bool = False) -> Counters | Unreadable:
-        """What the region counts now. That a process has died is known a few looks later, unless it is ``fresh``."""
+        """The current counters. The death of a process shows up a few reads later, unless the read is ``fresh``."""
         found = self._window.glance(fresh=fresh)
         if isinstance(found, str):
             return Unreadable(found)
@@ -78,7 +78,7 @@ class CountersReader:
 
 
 def counters(path: Path, *, cards: int, generation: int) -> Counters | Unreadable:
-    """The same, once."""
+    """A single read of the counters."""
     reader = CountersReader(path, cards=cards, generation=generation)
     try:
         return reader.read()

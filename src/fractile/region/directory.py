@@ -1,12 +1,13 @@
 """The directory of one container, which it sees at /etc/fractile: ``limits``, read-only, and ``shared/region``.
 
-Containers have both files mapped, so a page in use changes in place, never by rename, and a region in use is never made
-anew. A page on its way is first written whole as ``limits.next``: an agent killed in the middle of a change finds it
-at its next start and finishes (``finish``). Failure rule: an OSError goes to the caller; nothing half made is used.
+Containers have both files mapped, so a page in use changes in place, never by rename, and a region in use is never
+replaced. A new page is first written whole as ``limits.next``: an agent killed in the middle of a change finds it at
+its next start and completes the change (``finish``). Failure rule: an OSError goes to the caller; nothing half made is
+used.
 
-Of a first grant nothing is synced, since a container would have to wait for commits of the file system: a power failure
-may leave names without bytes, but no container that runs, and whoever asks again writes them again. A change of a page
-in force is on the disk, whole, before the first of its bytes changes.
+A first grant is not synced, since the container would have to wait for commits of the file system: a power failure may
+leave names without bytes, but no container survives it, and the next grant writes them again. A change of a page in
+force is on the disk, whole, before the first of its bytes changes.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ from fractile.region.page import ContainerLimits
 from fractile.region.shared import FoundRegion
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
-SHARED = "shared"  # the part of it that agents before 0.1 let the container write
+SHARED = "shared"  # the folder in it that agents before 0.1 let the container write
 LIMITS = "limits"
-REGION = f"{SHARED}/region"  # all that the container may write: a file system of its own, where that can be
+REGION = f"{SHARED}/region"  # all that the container may write: in its own file system, where possible
 
 _NEXT = "limits.next"
 _NEW_REGION = "region.new"
@@ -38,10 +39,10 @@ def random_generation() -> int:
 
 
 def prepare(directory: Path) -> None:
-    """Make the mount point of the file that is shared: the container's user must reach it.
+    """Make the mount point of the shared file: the container's user must reach it.
 
     An empty file holds its place until ``put``: a runtime that finds no source for a mount makes a folder of that name.
-    Whatever else lies there goes, unless it is mounted: what the container makes of its region is ``put``'s affair.
+    Anything else there is removed, unless it is mounted: ``put`` handles what the container makes of its region.
     """
     folder = directory / SHARED
     plain.make_room_for_folder(folder)
@@ -59,9 +60,9 @@ def put(
     in_memory: bool = False,
     new_generation: Callable[[], int] = random_generation,
 ) -> None:
-    """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already.
-    ``found``: what lies in the region's place, where the caller has looked (``shared.find``). ``in_memory``: a new
-    region gets a file system of its own (``bounded``)."""
+    """Make the directory match ``wanted``, whose ``generation`` is ignored; changes nothing when it already does.
+    ``found``: what is at the region's path, if the caller has checked (``shared.find``). ``in_memory``: a new region
+    gets its own file system (``bounded``)."""
     found = found or shared.find(directory / REGION)
     if found.leased:
         raise OSError(f"{directory / REGION}: {shared.LEASED}; end that process, or delete the pod")
@@ -84,7 +85,7 @@ def put(
 def amend(
     directory: Path, wanted: ContainerLimits, *, found: FoundRegion | None = None, in_memory: bool = False
 ) -> None:
-    """Change what the page says of the cards that it names; the region, whatever the container made of it, stays."""
+    """Change the page for the cards that it names; the region stays, whatever the container made of it."""
     current = _readable(directory)
     if current is None or [c.uuid for c in current.cards] != [c.uuid for c in wanted.cards]:
         put(directory, wanted, found=found, in_memory=in_memory)
@@ -95,7 +96,7 @@ def amend(
 
 
 def read(directory: Path) -> ContainerLimits | None:
-    """What the container may use; None when nothing was granted yet. WireError when the page makes no sense."""
+    """What the container may use; None when nothing was granted yet. WireError when the page is invalid."""
     try:
         return live.read(directory / LIMITS)
     except FileNotFoundError:
@@ -103,14 +104,14 @@ def read(directory: Path) -> ContainerLimits | None:
 
 
 def release(directory: Path) -> None:
-    """Unmount what ``put`` has mounted, so that the directory can be removed; containers that run keep it."""
+    """Unmount what ``put`` has mounted, so that the directory can be removed; running containers keep the region."""
     bounded.discard(directory / bounded.STAGE)
     bounded.release(directory / REGION)
 
 
 def finish(directory: Path) -> None:
-    """Complete the change that a killed agent had begun, if there is one, and take away what a power failure left of a
-    page that was never in force, its name, and whatever else lies in the place of a page."""
+    """Complete the change that a killed agent had begun, if there is one. Remove an empty page, which a power failure
+    left before it was in force, and anything else that is where a page belongs."""
     bounded.discard(directory / bounded.STAGE)
     pending = directory / _NEXT
     for path in (directory / LIMITS, pending):
@@ -122,7 +123,7 @@ def finish(directory: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     except WireError:
-        pending.unlink()  # killed before the change began: the page is as it was
+        pending.unlink()  # killed before the change began: the page is unchanged
         return
     _install(directory, wanted)
 
@@ -135,7 +136,7 @@ def _readable(directory: Path) -> ContainerLimits | None:
 
 
 def _kept(found: FoundRegion, wanted: ContainerLimits, current: ContainerLimits | None) -> int | None:
-    """The generation of the region that is there, if it is good for these cards; None: a new one is needed."""
+    """The generation of the existing region, if it fits these cards; None: a new one is needed."""
     if found.generation is None or found.cards != len(wanted.cards):
         return None
     if current is None:  # the agent died between region and page
@@ -173,16 +174,16 @@ def _write_page(directory: Path, wanted: ContainerLimits) -> None:
 
 
 def _install(directory: Path, wanted: ContainerLimits) -> None:
-    """Put what stands in ``limits.next`` in force."""
+    """Put the page in ``limits.next`` in force."""
     if live.is_page(directory / LIMITS):
         live.update(directory / LIMITS, wanted)
         (directory / _NEXT).unlink()
-    else:  # none yet, or a text of the first release, which nobody has mapped
+    else:  # no page yet, or a text of the first release, which no process has mapped
         (directory / _NEXT).rename(directory / LIMITS)
 
 
 def _sync(*paths: Path) -> None:
-    """Bring files and directories of ours to the disk: what they hold, and of a directory its names."""
+    """Flush our files to the disk, and the names in our directories."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -1,10 +1,10 @@
 """Reading and changing a limits page while others have it mapped: a sequence lock.
 
     writer   sequence odd ─> fields ─> sequence even        one writer: the agent
-    reader   sequence even? copy; the same sequence still? then the copy is of one moment
+    reader   sequence even? copy; same sequence still? then the copy is consistent
 
-The bytes go through a mapping and not through write(2), so that the word of the lock is stored in one piece. A writer
-that dies between the two stores leaves the word odd; the next one goes on from there.
+The bytes go through a mapping and not through write(2), so that the lock word is stored in one piece. A writer that
+dies between the two stores leaves the word odd; the next writer continues from there.
 """
 
 import errno
@@ -22,14 +22,14 @@ from fractile.region.page import ContainerLimits
 
 _WORD = LIMITS.fields["sequence"].offset
 _AFTER = _WORD + 4
-_ARBITER = LIMITS.fields["arbiter"].offset  # a word that the arbiter writes, at any time
+_ARBITER = LIMITS.fields["arbiter"].offset  # a word that the arbiter may write at any time
 _TRIES = 200
 _PAUSE = 0.001  # seconds; a change takes microseconds
 
 
 def read(path: Path) -> ContainerLimits:
-    """The page as it is at one moment. OSError where no plain file lies there; WireError when it makes no sense or
-    stays half changed."""
+    """A consistent copy of the page. OSError when no plain file is there; WireError when it is invalid or stays half
+    changed."""
     with plain.opened(path) as file:
         for _ in range(_TRIES):
             data = os.pread(file, page.SIZE + 1, 0)
@@ -41,14 +41,14 @@ def read(path: Path) -> ContainerLimits:
 
 
 class PageVersion:
-    """The sequence number of a page, which moves whenever the page changes, at the cost of one system call. The page's
-    file is never another one while the page is in force. OSError when there is none."""
+    """The sequence number of a page, which changes with the page; reading it costs one system call. The file of a page
+    in force is never replaced. OSError when there is none."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = plain.open_file(path)
 
     def read(self) -> int:
-        """OSError where the page is cut short."""
+        """OSError when the page is cut short."""
         data = os.pread(self._descriptor, _AFTER, 0)
         if len(data) < _AFTER:
             raise OSError(errno.EIO, "the limits page is cut short")
@@ -56,7 +56,7 @@ class PageVersion:
 
     @property
     def removed(self) -> bool:
-        """Whether the file has no name any more."""
+        """Whether the file has been unlinked."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
@@ -64,12 +64,12 @@ class PageVersion:
 
 
 def is_page(path: Path) -> bool:
-    """Whether the file there is a page, of any content, that is to be changed in place."""
+    """Whether the file is a page, whatever its content, that is to be changed in place."""
     return plain.size(path) == page.SIZE
 
 
 def update(path: Path, limits: ContainerLimits) -> None:
-    """Change the page in place and on the disk; all who have it mapped see the old page or the new one."""
+    """Change the page in place and on the disk; processes that have it mapped see the old page or the new one."""
     with plain.opened(path, os.O_RDWR) as file, mmap.mmap(file, page.SIZE) as mapped:
         with memoryview(mapped) as view, view.cast("I") as words:
             order = threading.Lock()
@@ -87,8 +87,8 @@ def update(path: Path, limits: ContainerLimits) -> None:
 
 
 def _fence(order: threading.Lock) -> None:
-    """What was stored before is seen before what is stored after, also on processors that reorder stores: giving a lock
-    back and taking it again are a release and an acquire."""
+    """Order the stores before it against those after it, also on processors that reorder stores: releasing a lock and
+    acquiring it again are a release and an acquire."""
     order.release()
     order.acquire()
 

@@ -1,8 +1,8 @@
-"""The limits page of one container: what the library inside it may let through. Version 2, little endian, fixed size.
+"""The limits page of one container: what the library inside it may allow. Version 2, little endian, fixed size.
 
-The agent writes it, containers map it read-only. ``layout`` says where every field stands; this module says which bytes
-make sense: a page has one spelling only, so whatever is read back and written again is the same page, and everything
-else is refused with a WireError. Cards stand in the order of the region's counters.
+The agent writes it, containers map it read-only. ``layout`` gives the offset of every field; this module says which
+bytes are valid: a page has exactly one encoding, so decoding and encoding it again gives the same page, and anything
+else raises WireError. Cards stand in the order of the region's counters.
 """
 
 import re
@@ -31,8 +31,8 @@ _CARD_NUMBERS = ("memory", "context", "unaccounted", "cores", "cores_limit", "we
 class CardLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the container may use of one card. Memory in bytes; ``cores`` and ``cores_limit`` in percent of its time.
 
-    ``context``: what a CUDA context costs, 0 when nobody has measured it; ``unaccounted``: what is held beyond the
-    ledger, taken off what may be held; ``weight``: the share of what is left over.
+    ``context``: what a CUDA context costs, 0 when it has not been measured; ``unaccounted``: what is held beyond the
+    ledger, subtracted from what may be held; ``weight``: the share of the time left over.
     """
 
     uuid: CardUUID
@@ -46,7 +46,7 @@ class CardLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose limits they are, and the cards. ``generation`` is that of the region beside the page."""
+    """Whose limits they are, and the cards. ``generation`` is that of the region next to the page."""
 
     pod_uid: PodUID
     namespace: str
@@ -86,7 +86,7 @@ def encode(limits: ContainerLimits, *, sequence: int = 0, arbiter: int = 0) -> b
 
 
 def decode(data: bytes) -> ContainerLimits:
-    """The inverse; WireError on anything that ``encode`` does not write."""
+    """Inverse of ``encode``; WireError on anything that ``encode`` does not write."""
     _check_frame(data)
     count: int = LIMITS.get(data, 0, "card_count")
     pod_uid, namespace, pod, container = (_text(LIMITS, data, 0, name) for name in _NAMES)

@@ -1,9 +1,9 @@
-"""Files of ours, and what may lie in their place: an administrator's folder or link, the folder that a container
-runtime makes of a mount's missing source, a pipe into which nobody ever writes.
+"""Our files, and what may be in their place: an administrator's folder or link, the folder that a container runtime
+makes for a mount's missing source, a pipe without a writer.
 
-Nothing but a plain file is opened, so no read waits for ever, and none follows a link. Where a file of ours is to be
-written, what lies there otherwise goes; a folder that holds something is kept under another name. Failure rule: an
-OSError, with the path in it, goes to the caller.
+Only plain files are opened, so no read waits forever, and links are not followed. Anything else at the path of a file
+to be written is removed; a folder that is not empty is kept under another name. Failure rule: an OSError, with the path
+in it, goes to the caller.
 """
 
 import errno
@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ASIDE = "aside"  # what such a folder is called then, after a dot
+_ASIDE = "aside"  # in the new name of such a folder, after a dot
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def opened(path: Path | str, access: int = os.O_RDONLY) -> Generator[int]:
 
 
 def open_file(path: Path | str, access: int = os.O_RDONLY) -> int:
-    """A descriptor of a plain file; whatever else lies there is looked at and not opened."""
+    """A descriptor of a plain file; anything else is checked with O_PATH and not opened."""
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
@@ -41,7 +41,7 @@ def open_file(path: Path | str, access: int = os.O_RDONLY) -> int:
 
 
 def size(path: Path | str) -> int | None:
-    """Of a plain file; None where there is none."""
+    """Bytes of a plain file; None when there is none."""
     try:
         there = os.lstat(path)
     except OSError:
@@ -50,22 +50,22 @@ def size(path: Path | str) -> int | None:
 
 
 def make_room(path: Path) -> None:
-    """Nothing but a plain file lies there when this returns."""
+    """Remove anything but a plain file from ``path``."""
     _clear(path, stat.S_ISREG)
 
 
 def make_room_for_folder(path: Path) -> None:
-    """Nothing but a folder lies there when this returns."""
+    """Remove anything but a folder from ``path``."""
     _clear(path, stat.S_ISDIR)
 
 
 def make_room_for_socket(path: Path) -> None:
-    """Nothing but a socket lies there when this returns."""
+    """Remove anything but a socket from ``path``."""
     _clear(path, stat.S_ISSOCK)
 
 
 def put_aside(name: str, within: int) -> None:
-    """The same for what lies in a folder that is open, whatever it is."""
+    """Remove an entry of an open folder, whatever it is; a folder that is not empty is renamed."""
     there = os.stat(name, dir_fd=within, follow_symlinks=False)
     if not stat.S_ISDIR(there.st_mode):
         os.unlink(name, dir_fd=within)

@@ -1,8 +1,8 @@
-"""Takes a container's directory away, whatever the container has put into the part that it may write.
+"""Removes a container's directory, whatever the container has put into the part that it may write.
 
-It may be as deep as a process can make it: Python's own ``rmtree`` calls itself for every level and, at a thousand of
-them, ends the program. So each folder's folders are first moved to the top, one level after the other. Nothing is
-followed that is not a folder. Failure rule: an OSError goes to the caller, and what is gone is gone.
+The tree may be as deep as a process can make it: Python's own ``rmtree`` recurses for every level and, at a thousand
+levels, ends the program. So each folder's subfolders are first moved to the top, one level after the other. Only
+folders are entered, never links. Failure rule: an OSError goes to the caller; what is removed stays removed.
 """
 
 import os
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ROUNDS = 10**6  # folders, one moved to the top in each at least; a container that goes on making some is left alone
+_ROUNDS = 10**6  # each removes at least one folder; a limit, since a container may keep making more
 
 
 def remove_tree(path: Path) -> None:
-    """The folder and all that is in it."""
+    """Remove the folder and everything in it."""
     with _opened(path) as top:
         for _ in range(_ROUNDS):
             folders = _clear(top, top)
@@ -30,7 +30,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _clear(folder: int, top: int) -> list[str]:
-    """Remove the files of a folder and move its folders to the top; the names of those that are there already."""
+    """Remove the files of a folder and move its folders to the top; returns the names of those already there."""
     present: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -1,10 +1,10 @@
-"""The file that the processes of a container share: made whole here, written by them, never trusted here.
+"""The file that the processes of a container share: created whole here, written by them, never trusted here.
 
-The container may have put anything in its place, of any size, and may change it at any time. So it is opened only if it
+The container may have replaced it by anything, of any size, and may change it at any time. So it is opened only if it
 is a plain file, read and never mapped (a mapping of a file that is cut short is a SIGBUS), and read up to the size that
-it must have. Its root may hold a lease of it (F_SETLEASE of fcntl(2)), for which an open would wait for 45 s: here
-nobody waits, and BlockingIOError says so. Failure rule: ``create`` raises OSError with a sentence; the others take what
-makes no sense for absent.
+it must have. The container's root may hold a lease on it (F_SETLEASE of fcntl(2)), for which an open would wait for
+45 s: here the open never waits and raises BlockingIOError. Failure rule: ``create`` raises OSError with a sentence; the
+others treat an invalid file as absent.
 """
 
 import errno
@@ -27,20 +27,20 @@ SLOTS = layout.MAX_SLOTS
 OBJECTS = layout.MAX_OBJECTS
 
 _FACTS = REGION.fields["sequence"].offset  # the part of the header that does not change
-_MODE = 0o666  # the container's user is any
+_MODE = 0o666  # the container may run as any user
 _BLOCK = 512  # of st_blocks
 _SLACK = 65_536  # bytes that a file system may use for a file beyond its length
-EMPTY = "it is empty here"  # as the file is over which a region is mounted (``bounded``)
+EMPTY = "it is empty here"  # like the file over which a region is mounted (``bounded``)
 LEASED = "a process of the container holds a lease of it (F_SETLEASE)"
-LOOKS = 5  # at least one in so many asks the kernel
-_NEAR = 4  # slots that are read with the cards; processes take the first that is free
+LOOKS = 5  # at least one read in so many asks the kernel
+_NEAR = 4  # slots that are read with the cards; a process takes the first free slot
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid on 64-bit Linux
 
 
 class RegionShape(msgspec.Struct, frozen=True):
-    """How many of everything a region has, and where it stands: header, cards, slots with an account for each card,
-    objects."""
+    """How many cards, slots and objects a region has, and the offset of each. Order: header, cards, slots (each with an
+    account for every card), objects."""
 
     cards: int
     slots: int = SLOTS
@@ -65,9 +65,8 @@ class RegionShape(msgspec.Struct, frozen=True):
 
 
 class FoundRegion(msgspec.Struct, frozen=True):
-    """What lies in the place of a region, by one look that takes nothing from it. ``file``: device and inode, None when
-    there is none; ``cards`` and ``generation`` of a region that is whole; ``in_use``: processes live in it, or somebody
-    holds a lease of it."""
+    """What is at the path of a region, by a check that takes no lock. ``file``: device and inode, None when there is no
+    file; ``cards`` and ``generation`` of a valid region; ``in_use``: a process holds a slot, or a lease on the file."""
 
     file: tuple[int, int] | None = None
     cards: int = 0
@@ -77,8 +76,8 @@ class FoundRegion(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """The part of a region that is looked at every second: ``head`` ends before the slots, ``slots`` has the live ones,
-    each with its accounts; ``dead``: bytes that the others held, by card."""
+    """The part of a region that is read every second: ``head`` ends before the slots, ``slots`` has the live ones,
+    each with its accounts; ``dead``: bytes that dead processes held, by card."""
 
     shape: RegionShape
     generation: int
@@ -88,7 +87,7 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A copy of a region whose header makes sense."""
+    """A copy of a region whose header is valid."""
 
     shape: RegionShape
     generation: int
@@ -96,7 +95,7 @@ class Region(msgspec.Struct, frozen=True):
 
 
 def header(shape: RegionShape, generation: int) -> bytes:
-    """The first bytes of a new region; all else is zero."""
+    """The first bytes of a new region; all other bytes are zero."""
     data = bytearray(REGION.size)
     for name, value in _facts(shape).items():
         REGION.put(data, 0, name, value)
@@ -105,8 +104,8 @@ def header(shape: RegionShape, generation: int) -> bytes:
 
 
 def create(path: Path, *, cards: int, generation: int) -> None:
-    """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
-    that writes to a page for which the disk has no room is killed by SIGBUS."""
+    """Create a region at ``path``, which must be out of the container's reach. All its blocks are allocated, since a
+    process that writes to a page for which the disk has no room is killed by SIGBUS."""
     shape = RegionShape(cards)
     wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -126,7 +125,7 @@ def create(path: Path, *, cards: int, generation: int) -> None:
 
 
 def find(path: Path) -> FoundRegion:
-    """Opens the file, so no lock may be held meanwhile."""
+    """Opens the file, so the caller must hold no lock."""
     file = identity(path)
     try:
         with _opened(path) as descriptor:
@@ -144,7 +143,7 @@ def find(path: Path) -> FoundRegion:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies there now; None: none."""
+    """Device and inode of the file at ``path``; None when there is none."""
     try:
         there = path.lstat()
     except OSError:
@@ -153,13 +152,13 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def generation(path: Path, *, cards: int) -> int | None:
-    """That of the region there; None when there is none that is good for so many cards."""
+    """The generation of the region at ``path``; None when no region for ``cards`` cards is there."""
     found = read(path, cards=cards, length=REGION.size)
     return found.generation if isinstance(found, Region) else None
 
 
 def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
-    """The region for so many cards, all of it or its first ``length`` bytes; else why it cannot be read."""
+    """The region for ``cards`` cards, all of it or its first ``length`` bytes; else why it cannot be read."""
     try:
         with _opened(path) as descriptor:
             head = os.pread(descriptor, REGION.size, 0)
@@ -179,8 +178,8 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
 
 
 def cut_back(path: Path | str, *, cards: int) -> int:
-    """Take back what the container has made the file longer than it must be, with space reserved behind its end; how
-    many bytes of the disk that was. No process has mapped what is cut off. BlockingIOError while it is leased."""
+    """Cut the file back to its size, which the container may have exceeded, also with space reserved behind its end.
+    Returns the bytes of disk freed. No process has mapped what is cut off. BlockingIOError while it is leased."""
     size = _size(cards)
     there = os.lstat(path)
     held = there.st_blocks * _BLOCK
@@ -197,11 +196,11 @@ def _size(cards: int) -> int:
 
 
 class RegionWindow:
-    """A region that is looked at again and again, through one descriptor as long as the same file lies there.
+    """A region that is read repeatedly, through one descriptor as long as the same file is at the path.
 
-    Whatever a process does it writes down, so while the bytes of the cards and of the first slots are those of the last
-    look, so is the rest; only that a process has died stands nowhere. So the kernel, and whether the same file lies
-    there, are asked when something was written, when it must be ``fresh``, and every few looks.
+    A process writes down all that it does, so while the bytes of the cards and of the first slots equal those of the
+    last read, the rest is unchanged too; only the death of a process is not written anywhere. So the kernel's locks and
+    the file's identity are checked when something was written, when the read must be ``fresh``, and every few reads.
     """
 
     def __init__(self, path: Path, *, cards: int) -> None:
@@ -210,7 +209,7 @@ class RegionWindow:
         self._slots_at = RegionShape(cards).slot_at(0)
         self._slot_size = SLOT.size + cards * ACCOUNT.size
         self._near = self._slots_at + _NEAR * self._slot_size
-        self._turn = zlib.crc32(self._path.encode())  # not those of all regions in one look
+        self._turn = zlib.crc32(self._path.encode())  # spreads the full reads of all regions over time
         self._last: tuple[bytes, Glance] | None = None
         self._descriptor = -1
         self._file: tuple[int, int] = (0, 0)
@@ -257,7 +256,7 @@ class RegionWindow:
         return found
 
     def _dead(self, descriptor: int, shape: RegionShape, head: bytes, live: dict[int, bytes]) -> tuple[int, ...]:
-        """Slots are only looked through where somebody who does not live must have held something."""
+        """Reads all slots only if dead processes must still hold something."""
         cards = range(shape.cards)
         held = [sums.of_slot(data, 0, shape.cards) for data in live.values()]
         if all(sums.on_card(head, shape.card_at(card)) <= sum(one[card] for one in held) for card in cards):
@@ -276,7 +275,7 @@ class RegionWindow:
 
 
 def locked(path: Path) -> frozenset[int]:
-    """The slots that belong to a live process: the kernel says so, whatever the file says."""
+    """The slots of live processes, by the kernel's locks, whatever the file says."""
     try:
         with _opened(path) as descriptor:
             return frozenset(_locked(descriptor))
@@ -289,7 +288,7 @@ def in_use(path: Path) -> bool:
 
 
 def _shape(head: bytes) -> RegionShape | None:
-    """What the header says; None when its facts do not agree."""
+    """The shape in the header; None when its fields do not agree."""
     if len(head) < REGION.size:
         return None
     cards, slots, objects = (REGION.get(head, 0, name) for name in ("card_count", "slot_count", "object_count"))
@@ -329,8 +328,8 @@ def _open(path: Path | str, access: int = os.O_RDONLY) -> int:
 
 
 def _locked(descriptor: int) -> Generator[int]:
-    """Asks for any lock in a range, then in what is left on both sides of it: the kernel names locks in no order. Takes
-    none itself."""
+    """Query any lock in a range, then the rest on both sides of it: the kernel returns locks in no order. Takes no lock
+    itself."""
     ranges = [(0, SLOTS)]
     while ranges:
         begin, end = ranges.pop()

@@ -1,7 +1,8 @@
-"""What the bytes of a region add up to. Pure.
+"""Sums over the bytes of a region. Pure.
 
-The library's sum of a card still has what dead processes held, until another process of the container takes it back,
-as one that starts in the same slot or is short of memory does. Who reads takes it off: a dead process holds nothing.
+The library's sum for a card still includes what dead processes held, until another process of the container reclaims
+it, for example one that starts in the same slot or is short of memory. Readers subtract it: a dead process holds
+nothing.
 """
 
 from collections.abc import Container, Sequence
@@ -14,7 +15,7 @@ _STATE = SLOT.fields["state"].offset  # 0: free
 
 
 def on_card(data: bytes, at: int) -> int:
-    """Bytes of all processes, dead ones too, by the card that stands at ``at``."""
+    """Bytes of all processes, dead ones too, on the card at offset ``at``."""
     return (REGION_CARD.get(data, at, "used") >> _USED_SHIFT) * UNIT_BYTES
 
 
@@ -24,12 +25,12 @@ def in_account(data: bytes, at: int) -> int:
 
 
 def of_slot(data: bytes, at: int, cards: int) -> tuple[int, ...]:
-    """Bytes of the process whose slot stands at ``at``, by card."""
+    """Bytes of the process whose slot is at offset ``at``, by card."""
     return tuple(in_account(data, at + SLOT.size + card * ACCOUNT.size) for card in range(cards))
 
 
 def of_the_dead(slots: bytes, cards: int, live: Container[int]) -> tuple[int, ...]:
-    """Bytes by card that processes hold which are not ``live``; ``slots`` begins with the first slot."""
+    """Bytes by card of the processes that are not ``live``; ``slots`` begins with the first slot."""
     size = SLOT.size + cards * ACCOUNT.size
     states = slots[: len(slots) // size * size][_STATE::size]
     dead = [of_slot(slots, n * size, cards) for n, state in enumerate(states) if state and n not in live]
@@ -37,5 +38,6 @@ def of_the_dead(slots: bytes, cards: int, live: Container[int]) -> tuple[int, ..
 
 
 def of_the_living(used: int, dead: int, live: Sequence[int]) -> int:
-    """``used`` without the ``dead``. The figures may be of two moments, so no less than the ``live`` say themselves."""
+    """``used`` without the ``dead``. The figures may be of two moments, so at least the sum that the ``live``
+    report."""
     return max(used - dead, min(used, sum(live)))

@@ -1,7 +1,7 @@
-"""What the processes of a container hold, as they say themselves.
+"""What the processes of a container hold, by their own account.
 
-Failure rule: a container can write any nonsense into its region; the answer is then Unreadable or numbers that make no
-sense, never an exception and never more work than a region of its size takes. Who is alive, the kernel says.
+Failure rule: a container can write any nonsense into its region; the result is then Unreadable or meaningless numbers,
+never an exception and never more work than a region of its size takes. Which processes live, the kernel's locks say.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ _OWN_ACCOUNT = 3  # object.state
 
 
 class SliceCardUsage(msgspec.Struct, frozen=True):
-    """All processes together, on one card. Bytes; ``used`` leaves out what dead ones held, and no single process
-    answers for ``shared`` of it."""
+    """All processes together, on one card. Bytes; ``used`` leaves out what dead processes held; ``shared`` is the part
+    of it that is charged to no single process."""
 
     used: int
     peak: int
@@ -38,7 +38,7 @@ class ProcessHold(msgspec.Struct, frozen=True):
 
 
 class SliceProcess(msgspec.Struct, frozen=True):
-    """A live process; ``pid`` as it sees itself. ``held`` names only cards on which it has done something."""
+    """A live process; ``pid`` in its own pid namespace. ``held`` names only cards on which it has done something."""
 
     pid: int
     command: str
@@ -53,25 +53,25 @@ class RegionUsage(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """The region says nothing; ``reason`` is the rest of a sentence that begins with its path."""
+    """The region cannot be used; ``reason`` is the rest of a sentence that begins with its path."""
 
     reason: str
 
     @property
     def empty(self) -> bool:
-        """Nothing is written there: the agent mounts the region over an empty file (``bounded``)."""
+        """Whether the file is empty: the agent mounts the region over an empty file (``bounded``)."""
         return self.reason == shared.EMPTY
 
 
 def lost(limits: ContainerLimits) -> Unreadable:
-    """Of a container whose directory was removed from the node while it ran."""
+    """The result for a container whose directory was removed from the node while it ran."""
     compute = promised_compute(limits)
     until = f"{compute} not hold until the pod is deleted and made again" if compute else "delete the pod"
     return Unreadable(f"the container's directory was removed from the node while it ran; {until}")
 
 
 def promised_compute(limits: ContainerLimits) -> str:
-    """What of its cards' time the container was promised, as the subject of a sentence that ends with "not hold"; ""
+    """The container's promised part of its cards' time, as the subject of a sentence that ends with "not hold"; ""
     when nothing is enforced."""
     cards = () if limits.flags & FLAG_OFF else limits.cards
     share, limit = any(0 < c.cores < WHOLE for c in cards), any(0 < c.cores_limit < WHOLE for c in cards)
@@ -81,7 +81,7 @@ def promised_compute(limits: ContainerLimits) -> str:
 
 
 def usage(path: Path, *, cards: int, generation: int) -> RegionUsage | Unreadable:
-    """What the region says; ``generation`` is that of the limits page beside it."""
+    """The usage in the region; ``generation`` is that of the limits page next to it."""
     found = shared.read(path, cards=cards)
     if isinstance(found, str):
         return Unreadable(found)
@@ -109,7 +109,7 @@ def _card(region: Region, index: int, own: int, dead: int, live: Sequence[int]) 
 
 
 def _own_accounts(region: Region) -> list[int]:
-    """Bytes per card that belong to objects whose maker has let go of them."""
+    """Bytes per card of objects that their maker has released."""
     bytes = [0] * region.shape.cards
     for number in range(region.shape.objects):
         at = region.shape.object_at(number)
@@ -126,7 +126,7 @@ def _process(region: Region, slot: int) -> SliceProcess:
 
 
 def _command(data: bytes, at: int) -> str:
-    """Up to the first NUL; what could disturb a terminal or a log is replaced."""
+    """The command up to the first NUL; characters that could disturb a terminal or a log are replaced."""
     text = SLOT.get_bytes(data, at, "command").split(b"\0")[0].decode("ascii", "replace")
     return "".join(c if c.isprintable() else "?" for c in text)
 

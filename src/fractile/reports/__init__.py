@@ -1,1 +1,2 @@
-"""What the commands show, one module for each: read from the API server, put together, independent of its form."""
+"""The contents of the commands' reports, one module each: read from the API server, independent of the output
+format."""

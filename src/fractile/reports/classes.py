@@ -1,7 +1,7 @@
-"""What the API server's objects say about classes and their devices, as reports. Pure: objects in, report out.
+"""Reports on classes and their devices, from the API server's objects. Pure: objects in, report out.
 
-The control plane need not run: the objects are fed to a ledger and a table of our own, through the code that feeds the
-control plane's, so both count the same.
+The control plane need not run: the same code that feeds its ledger and table feeds a ledger and a table here, so both
+count the same.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Picture:
         self.table = Table(self.ledger)
         self.book = ClassBook()
         self.cards: list[tuple[ExtendedResource, Card]] = []
-        self._alike: dict[Hashable, list[DeviceClass]] = {}  # the classes that devices of a kind may be in
+        self._alike: dict[Hashable, list[DeviceClass]] = {}  # the classes that devices of one kind may belong to
         self._feed_cards()
         self._feed_pods()
         self.table.refresh()
@@ -62,11 +62,11 @@ class Picture:
             self.book.put(each)
 
     def classes(self, only: str = "") -> ClassReport:
-        """All classes by name, or that one."""
+        """All classes by name, or only ``only``."""
         return ClassReport(classes=tuple(self._class(name) for name in self.book.names() if only in ("", name)))
 
     def devices(self, wish: "DeviceFilter") -> DeviceReport:
-        """The devices that somebody wishes to see, by node, type and index."""
+        """The devices that ``wish`` selects, by node, type and index."""
         holders = self._holders()
         found = (self._device(resource, card, holders) for resource, card in self.cards if wish.about(card))
         shown = sorted(
@@ -122,7 +122,7 @@ class Picture:
         )
 
     def _classes_of(self, card: Card) -> tuple[str, ...]:
-        """By name. Devices that say the same of themselves are judged once, but for conditions on their place."""
+        """The device's classes by name. Equal devices are judged once, except for conditions on their place."""
         kind = (card.type, card.model, card.memory, card.shares, card.properties)
         alike = self._alike.get(kind)
         if alike is None:
@@ -130,7 +130,7 @@ class Picture:
         return tuple(c.name for c in alike if not any(map(about_place, c.requirements)) or matches(c, card))
 
     def _holders(self) -> dict[CardUUID, list[tuple[DeviceHolder, Charge]]]:
-        """Each container that holds a part of a device, with what its pod costs that device."""
+        """For each device, the containers that hold a part of it, each with its pod's charge on that device."""
         found: dict[CardUUID, list[tuple[DeviceHolder, Charge]]] = {}
         for pod in self._objects.pods:
             entry = self.ledger.entry(PodUID(pod.metadata.uid))
@@ -153,7 +153,7 @@ class Picture:
     # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _feed_cards(self) -> None:
-        # Those that make no sense are left out; ``fractile inspect`` names them among its problems.
+        # Malformed ones are left out; ``fractile inspect`` lists them among its problems.
         feed = CardHandlers(self.ledger, freed=lambda node: None, shown=self._shown)
         for resource in self._objects.cards:
             feed.changed(resource)
@@ -177,7 +177,7 @@ class Picture:
 
 
 class DeviceFilter(msgspec.Struct, frozen=True):
-    """Which devices to show: "" is any. ``free``: healthy ones that nobody holds any part of."""
+    """Which devices to show; "" means any. ``free``: only healthy devices of which no part is held."""
 
     node: str = ""
     type: str = ""
@@ -206,7 +206,7 @@ def _deleted(gone: DepartedContainer) -> DeviceHolder:
 
 
 def describe(requirement: PropertyRequirement) -> str:
-    """One condition as a person would read it: "model = Tesla V100", "memory > 10GiB", "ecc exists"."""
+    """One condition in words: "model = Tesla V100", "memory > 10GiB", "ecc exists"."""
     values = ", ".join(requirement.values)
     match requirement.operator:
         case Operator.IN:

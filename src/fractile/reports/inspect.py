@@ -1,7 +1,7 @@
-"""What the API server's objects say about the cluster's cards, as a report.
+"""A report on the cluster's cards, from the API server's objects.
 
-The control plane need not run: the objects are fed to a ledger of our own through the very code that feeds the
-control plane's, so both believe and doubt the same pods. Pure: objects in, report out.
+The control plane need not run: the same code that feeds its ledger feeds a ledger here, so both accept and doubt the
+same pods. Pure: objects in, report out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def survey(objects: InspectedObjects) -> inspect.Inspection:
     problems += same_index(cards, objects.cards)
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
-    # Other devices are in `fractile devices`; here they only keep the books of pods that hold both.
+    # `fractile devices` shows other devices; here they only complete the records of pods that hold both.
     holders = _holders(ledger, objects.pods)
     _add_departed(holders, objects.cards, {card.uuid for _, card in cards})
     nodes = _nodes((c for c in cards if c[1].type == GPU), holders)
@@ -57,7 +57,7 @@ def survey(objects: InspectedObjects) -> inspect.Inspection:
         memory_unit=unit.name,
         totals=_sum(card for node in nodes for card in node.cards),
         nodes=nodes,
-        # Creation times have whole seconds: names decide between pods of one apply, not their random UIDs.
+        # Creation times are in whole seconds, so pods of one apply are ordered by name rather than by random UID.
         waiting=tuple(map(_waiting, sorted(waiting.oldest_first(), key=lambda p: (p.created, p.namespace, p.name)))),
         problems=tuple(problems),
     )
@@ -81,7 +81,7 @@ def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem
         if resource.status.phase in (extended_resource.UNHEALTHY, extended_resource.LOST):
             problems.append(_sick(resource))
         try:
-            extended_resource.withheld(resource)  # what the control plane cannot read of it, it does not count either
+            extended_resource.withheld(resource)  # raises for what the control plane does not count either
             found.append(extended_resource.to_card(resource))
         except WireError as e:
             meta = resource.metadata
@@ -112,7 +112,7 @@ def _sick(resource: ExtendedResource) -> inspect.Problem:
 
 
 def _why(status: ExtendedResourceStatus) -> str:
-    """Agents of earlier versions say no more than that."""
+    """Since when and why, as far as known: agents of earlier versions report nothing more than the phase."""
     since = f" since {status.last_transition_time}" if status.last_transition_time else ""
     reason = f" ({status.reason}): {status.message}" if status.reason else ""
     until = f"; back at {status.returns_at} if nothing else happens" if status.returns_at else ""
@@ -148,7 +148,7 @@ def _feed(
 
 
 def _unenforced(pods: Iterable[Pod]) -> list[inspect.Problem]:
-    """Pods whose agent says that it holds them to no limits: their neighbours' amounts are only a wish."""
+    """Pods whose limits the agent does not enforce: their neighbours may get less than they asked for."""
     found: list[inspect.Problem] = []
     for pod in pods:
         state = (pod.metadata.annotations or {}).get(isolation.STATE)
@@ -158,7 +158,7 @@ def _unenforced(pods: Iterable[Pod]) -> list[inspect.Problem]:
 
 
 def _lost_cards(ledger: Ledger, known: set[CardUUID], pods: Iterable[Pod]) -> list[inspect.Problem]:
-    """Pods that hold cards which no node reports any more: their memory is in no sum."""
+    """Pods that hold cards which no node reports: their memory is in no sum."""
     found: list[inspect.Problem] = []
     for pod in pods:
         entry = ledger.entry(PodUID(pod.metadata.uid))
@@ -188,7 +188,7 @@ def _holders(ledger: Ledger, pods: Iterable[Pod]) -> dict[CardUUID, list[inspect
 def _add_departed(
     holders: dict[CardUUID, list[inspect.CardHolder]], resources: Iterable[ExtendedResource], known: set[CardUUID]
 ) -> None:
-    """Pods that are gone, whose processes are not."""
+    """Add deleted pods whose processes still hold cards."""
     for resource in resources:
         card = CardUUID(resource.spec.device_id)
         gone = departed.departed(resource) if card in known else ()
@@ -291,7 +291,7 @@ def _waiting(pod: WaitingPod) -> inspect.WaitingPodReport:
 
 
 def asked(container: ContainerRequest) -> inspect.WaitingContainer:
-    """What one container asks for, as reports say it."""
+    """What one container asks for, in the form of the reports."""
     return inspect.WaitingContainer(
         container=container.container,
         role=container.role.value,

@@ -1,8 +1,8 @@
 """Where ``fractile plan`` and ``fractile simulate`` find nodes and pods: CSV, YAML or JSON files, or the API server.
 
-A name that ends in .yaml, .yml or .json is one of manifests; ``live`` is the cluster of --kubeconfig, --context and
---name; every other is CSV, with the columns of docs/develop/simulate.md. Reading writes nothing, also not on the
-cluster.
+A name that ends in .yaml, .yml or .json is a file of manifests; ``live`` is the cluster chosen by --kubeconfig,
+--context and --name; any other name is a CSV file with the columns of docs/develop/simulate.md. Nothing is written,
+neither here nor on the cluster.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def for_simulation(nodes: str, pods: str, who: Callable[[], Credentials]) -> tuple[Sequence[NodeRow], Sequence[PodRow]]:
-    """Empty nodes, and all pods of the other source, whether they run or wait."""
+    """The nodes, without their pods, and all pods of the other source, whether they run or wait."""
     if not (_is_manifest(nodes) or _is_manifest(pods) or LIVE in (nodes, pods)):
         rows = read_nodes(Path(nodes))
         return rows, read_pods(Path(pods), rows)
@@ -45,9 +45,9 @@ def for_simulation(nodes: str, pods: str, who: Callable[[], Credentials]) -> tup
 
 
 def for_plan(nodes: str, pods: str | None, who: Callable[[], Credentials], shapes: Sequence[NodeRow] = ()) -> Snapshot:
-    """The nodes with what runs on them, and the pods that wait. Without ``pods`` those of the first source.
+    """The nodes with what runs on them, and the waiting pods, from ``nodes`` if ``pods`` is None.
 
-    ``shapes``: nodes that may be added, so that pods which only they can take are no mistake of a trace.
+    ``shapes``: nodes that may be added, so that pods which fit only them do not count as a mistake in the trace.
     """
     return _with_pods(nodes, pods or nodes, who, keep=True, shapes=shapes)
 
@@ -55,7 +55,7 @@ def for_plan(nodes: str, pods: str | None, who: Callable[[], Credentials], shape
 def _with_pods(
     nodes: str, pods: str, who: Callable[[], Credentials], *, keep: bool, shapes: Sequence[NodeRow] = ()
 ) -> Snapshot:
-    """``keep``: pods that run on the first source's nodes stay there; else only the second source's pods count."""
+    """The nodes and the pods. ``keep``: pods that run on ``nodes`` stay there; else only the pods of ``pods`` count."""
     if pods == LIVE != nodes:
         raise click.UsageError("--pods live goes with --nodes live: its pods run on the cluster's own nodes")
     wrong, notes = _wrong(LIVE in (nodes, pods))
@@ -74,7 +74,7 @@ def _with_pods(
 
 
 def _merged(first: SnapshotObjects, second: SnapshotObjects) -> SnapshotObjects:
-    """Nodes and cards of the first, everything else of both."""
+    """The nodes and cards of the first, and everything else of both."""
     return msgspec.structs.replace(
         first,
         pods=[*first.pods, *second.pods],
@@ -92,7 +92,7 @@ def _objects(source: str, who: Callable[[], Credentials]) -> SnapshotObjects:
 
 
 def _pods_only(source: str) -> SnapshotObjects:
-    """Of manifests; those of CSV come later, as they are held against the nodes."""
+    """The pods of a file of manifests. Pods of a CSV file are read later, since they are checked against the nodes."""
     if not _is_manifest(source):
         return SnapshotObjects()
     found = read_objects(Path(source))
@@ -122,7 +122,7 @@ async def live(who: Credentials) -> SnapshotObjects:
 
 
 async def objects_of(client: KubeClient) -> SnapshotObjects:
-    """All that decides where a pod fits now; budgets, which only moves respect, are left out."""
+    """Everything that decides where a pod fits now; without disruption budgets, which matter only for moves."""
     nodes = await reading.read(client, paths.nodes(), PlannedNode)
     cards = await _if_served(client, paths.extended_resources(), ExtendedResource)
     classes = await _if_served(client, paths.resource_classes(), ResourceClass)
@@ -136,7 +136,7 @@ async def objects_of(client: KubeClient) -> SnapshotObjects:
 
 
 async def _if_served(client: KubeClient, path: str, kind: type[K]) -> list[K]:
-    """Nothing where Fractile is not installed: what a cluster could do with it is worth a plan too."""
+    """The objects; none where Fractile is not installed, since such a cluster can be planned too."""
     try:
         return await reading.read(client, path, kind)
     except SetupError as e:

@@ -1,7 +1,7 @@
-"""What the API server's objects say about quotas and their use, as a report. Pure: objects in, report out.
+"""A report on quotas and their use, from the API server's objects. Pure: objects in, report out.
 
-The control plane need not run: pods are fed to a ledger of our own through the code that feeds the control plane's.
-While the ConfigMap makes no sense that one goes by the quotas that it kept, and so does the report.
+The control plane need not run: the same code that feeds its ledger feeds a ledger here. While the ConfigMap is
+malformed, the control plane applies the quotas that it kept, and so does the report.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +36,8 @@ _OURS = ("class.fractile.dev/", "fractile.dev/", "aliyun.com/gpu-", "tencent.com
 
 
 class QuotaObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read from the API server. ``config`` is None when there is none; ``kept`` is what the control plane
-    keeps, None when there is nothing; ``unread`` says what could not be read, and why."""
+    """What was read from the API server. ``config``: None when there is no ConfigMap. ``kept``: the quotas that the
+    control plane keeps, None when there are none. ``unread`` says what could not be read, and why."""
 
     cards: Sequence[ExtendedResource]
     nodes: Sequence[Node]
@@ -93,7 +93,7 @@ def _cards(resources: Iterable[ExtendedResource]) -> Iterator[tuple[NodeName, Ca
         try:
             yield extended_resource.to_card(resource)
         except WireError:
-            continue  # ``fractile inspect`` names those
+            continue  # ``fractile inspect`` reports those
 
 
 def _quotas(objects: QuotaObjects, source: str) -> tuple[State, dict[str, NamespaceQuota], tuple[str, ...]]:
@@ -128,7 +128,7 @@ def _held(usage: LedgerUsage) -> dict[str, list[HeldReport]]:
 
 
 def _resources(quotas: Iterable[ResourceQuota]) -> dict[str, list[ResourceQuotaReport]]:
-    """Those of Fractile's resources, by namespace."""
+    """The quotas on Fractile's resources, by namespace."""
     found: dict[str, list[ResourceQuotaReport]] = {}
     for quota in sorted(quotas, key=lambda q: (q.metadata.namespace, q.metadata.name)):
         used = quota.status.used or {}
@@ -164,7 +164,7 @@ def _namespace(
 
 
 def _pointless(quotas: dict[str, NamespaceQuota], usage: LedgerUsage, nodes: Iterable[Node]) -> Iterator[str]:
-    """Names that stand for nothing in the cluster as it is: spelled wrong, or not there yet."""
+    """Pools and models that match nothing in the cluster: misspelled, or not there yet."""
     pools = {place_of(node.metadata).pool for node in nodes}
     kinds = list(usage.kinds())
     for namespace, own in sorted(quotas.items()):

@@ -1,4 +1,4 @@
-"""How reports read objects of the API server, and what is said when that fails."""
+"""How reports read objects from the API server, and the errors when that fails."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def read(client: KubeClient, path: str, type: type[T]) -> list[T]:
-    """All objects; SetupError with what a person can do when they cannot be read."""
+    """All objects; SetupError with the remedy when they cannot be read."""
     try:
         return (await client.list(path, type))[0]
     except Unreachable as e:
@@ -30,7 +30,7 @@ def no_answer(error: Unreachable) -> SetupError:
 
 
 def one_of(what: str, wanted: str, known: Iterable[str]) -> None:
-    """SetupError that names those there are, when ``wanted`` is not among them."""
+    """Raise SetupError with the known names when ``wanted`` is not among them."""
     names = sorted(set(known))
     if wanted and wanted not in names:
         raise SetupError(f"there is no {what} {wanted!r}; there are: {listed(names) or 'none'}")

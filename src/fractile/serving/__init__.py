@@ -1,1 +1,1 @@
-"""HTTPS servers of the control plane: certificates, connections, bounds of requests, and who the caller is."""
+"""HTTPS servers of the control plane: certificates, connections, limits of requests, and the caller's identity."""

@@ -1,12 +1,12 @@
-"""A connection that is bounded in everything: bytes, seconds, and the memory of what is not answered yet.
+"""A connection that is limited in everything: bytes, seconds, and the memory of unanswered requests.
 
     head ──────────> body ──────────> answer ──────────> taken ──> idle, or closed
      5 s, 64 KiB      5 s, announced    60 s               10 s
                       and reserved                         while the peer takes nothing of it
 
-Who has shown no certificate where one is needed may send no body: up to 2 MiB are read and thrown away, so that a
-kube-scheduler which was not told of its certificate reads why it is refused; a longer one is refused by its head.
-Failure rule: closed. What is over a bound costs its own connection, and nobody else anything.
+Callers without a required certificate may not send a body: up to 2 MiB are read and discarded, so that a kube-scheduler
+without a configured certificate can read why it is refused; a longer body is refused from its head.
+Failure rule: closed. Exceeding a limit costs only the connection that does so.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from fractile.serving.clients import Clients, tell_refused
 from fractile.serving.connections import KeptConnections
 from fractile.serving.direct import Direct, Find, Verb
 
-_AROUND = 64 * 2**10  # bytes of a request beside its body and head: chunks, and what comes after them
+_AROUND = 64 * 2**10  # bytes of a request in addition to its body and head: chunk framing and trailers
 _CLOSE = (b"connection", b"close")
 _BUSY = "too many requests at once; try again"
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
     """Bytes and seconds of one connection. ``first``: from the handshake to the end of its first head. ``last``: the
-    application's answer to a stranger ends the connection, so that it is taken within ``taking_seconds`` or dropped: of
-    a page that is written in one go, a transport with TLS does not say how much is left."""
+    application's answer to a stranger ends the connection, so that it is taken within ``taking_seconds`` or dropped: a
+    TLS transport does not tell how much is left of a page that was written in one go."""
 
     head: int = 64 * 2**10
     first: float = 5.0
@@ -48,14 +48,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 class _Bytes(Protocol):
-    """``hold`` is asked before the bytes come, and returns what gives them back; None: there is no room."""
+    """``hold`` is called before the bytes come, and returns the function that releases them; None: there is no room."""
 
     def hold(self, size: int, place: ConnectionPlace, /) -> Callable[[], None] | None: ...
 
 
 class Bodies(msgspec.Struct, frozen=True):
     """Bytes. ``here``: of a body that is gathered here; ``through``: of one that the application reads, for which
-    ``flat`` are taken. ``room``: of all that are being gathered; ``large``: the same for those above ``here``, each of
+    ``flat`` are reserved. ``room``: of all bodies being gathered; ``large``: the same for those above ``here``, each of
     which may have ``largest``."""
 
     here: int
@@ -67,7 +67,7 @@ class Bodies(msgspec.Struct, frozen=True):
 
 
 class Strangers:
-    """What all who have shown no certificate may do at the same time: be answered, and let answers lie."""
+    """Limits for all callers without a certificate together: requests in progress, and answers that are not taken."""
 
     def __init__(self, *, answered: int = 32, untaken: int = 16) -> None:
         self.answered = set[object]()
@@ -80,7 +80,7 @@ class Strangers:
         return len(self.answered) < self._most
 
     def waits(self, guest: Guest) -> None:
-        """Its answer is not taken; too many such end the one that waits longest."""
+        """Record that a guest's answer is not taken; above the limit, the longest waiting connection is dropped."""
         self._untaken.setdefault(guest, None)
         if len(self._untaken) > self._most_untaken:
             first = next(iter(self._untaken))
@@ -115,13 +115,13 @@ class Bounded(Direct):
         self._bodies = bodies
         self._strangers = strangers
         self._known = False
-        self._give: Callable[[], None] | None = None  # the bytes that its request holds
+        self._give: Callable[[], None] | None = None  # releases the bytes that its request holds
         self._large: Callable[[bytearray], Awaitable[bytes]] | None = None
-        self._received = 0  # bytes of a request
+        self._received = 0  # bytes of the current request
         self._most = limits.head
         self._whole = bytearray()  # a large body
-        self._thrown = False  # the body of this request is not kept
-        self._again = False  # a request has come before
+        self._thrown = False  # the body of this request is discarded
+        self._again = False  # not the first request
 
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,7 +162,7 @@ class Bounded(Direct):
     def on_message_begin(self) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]  # None at first
-            self._over = True  # nobody who calls us sends a request before the answer to the last one
+            self._over = True  # our callers never send a request before the answer to the last one
             self.transport.abort()
             raise ValueError("pipelined")  # the parser stops
         super().on_message_begin()
@@ -220,19 +220,19 @@ class Bounded(Direct):
         self._answered()
 
     def _taken_in(self) -> None:
-        """A request of a caller who may send it, or without a body."""
+        """Accept a request of an allowed caller, or one without a body."""
         if not self._known and not self._strangers.has_room():
             self._refuse(503, _BUSY)
             return
         ends = self._limits.last and not self._known
         if ends:
-            self.headers.append(_CLOSE)  # uvicorn answers with the same
+            self.headers.append(_CLOSE)  # uvicorn adds the same to its answer
         super().on_headers_complete()
         if ends and self._verb is None and not self._over:
             self.cycle.keep_alive = False
 
     def _asked(self) -> Verb | None:
-        """Only what has room; who has not is told so before its body comes."""
+        """The verb if there is room for its body; a request without room is refused before its body comes."""
         verb = super()._asked()
         if verb is None:
             return self._left_to_application()
@@ -245,7 +245,7 @@ class Bounded(Direct):
         return verb
 
     def _left_to_application(self) -> None:
-        """It holds ``flat`` bytes, whatever it sends."""
+        """Leave the request to the application; it holds ``flat`` bytes, whatever it sends."""
         flat = self._bodies.flat if self._length() != 0 else 0
         if flat and not self._reserve(self._bodies.room, flat):
             self._refuse(503, _BUSY)
@@ -253,7 +253,7 @@ class Bounded(Direct):
             self._strangers.answered.add(self)
 
     def _unusual(self, verb: Verb, length: int) -> Verb | None:
-        """A body that is larger than usual; of a webhook it is the application's."""
+        """Handle a body that is larger than usual; the application handles those of a webhook."""
         room = self._bodies.large
         if room is None:
             return self._left_to_application()
@@ -282,14 +282,14 @@ class Bounded(Direct):
         self._answered()
 
     def _answered(self) -> None:
-        """All of the answer is written; what the peer has not taken yet keeps its limit of time."""
+        """The whole answer is written; if the peer has not taken it yet, its time limit stays."""
         self._done()
         if self.transport.is_closing():
             self._guest.within(self._limits.taking_seconds)
         elif not self.flow.write_paused:
             self._guest.calm()
 
-    # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _too_large(self, verb: Verb) -> None:
         assert isinstance(verb, ExtenderVerb)
@@ -317,7 +317,7 @@ class Bounded(Direct):
     # ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _length(self) -> int | None:
-        """Bytes of the body that was announced; None: it comes in pieces, or nobody knows how many."""
+        """Announced bytes of the body; None: it comes in chunks, or the length is unknown."""
         headers = dict(self.headers)
         if b"transfer-encoding" in headers:
             return None
@@ -330,7 +330,7 @@ class Bounded(Direct):
         return self._give is not None
 
     def _done(self) -> None:
-        """Its request holds nothing any more."""
+        """Release everything that its request holds."""
         self._strangers.answered.discard(self)
         give, self._give = self._give, None
         if give is not None:
@@ -338,7 +338,7 @@ class Bounded(Direct):
 
 
 def extender_bodies(largest: int) -> Bodies:
-    """Small bodies, a few at a time; of large ones, such as 5,000 whole nodes, one."""
+    """Limits of the extender: several small bodies at a time, and one large body, such as 5,000 whole nodes."""
     return Bodies(
         here=USUAL_BODY,
         through=USUAL_BODY,

@@ -1,4 +1,4 @@
-"""A serving certificate and its key in files that somebody renews: checked at the start, read again after changes."""
+"""A serving certificate and its key in files that may be renewed: checked at the start, read again after changes."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ import msgspec
 
 from fractile.errors import SetupError
 
-LOOK_AGAIN = 30.0  # seconds between two looks at the files; kubelet renews mounted Secrets once a minute
+LOOK_AGAIN = 30.0  # seconds between two checks of the files; kubelet renews mounted Secrets once a minute
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Pair(msgspec.Struct, frozen=True):
     key: Path
 
     def check(self) -> None:
-        """SetupError, in words for who gave the files, when nobody could be served with them."""
+        """Check the files. Raises SetupError, worded for the person who gave them, when they cannot be used."""
         for file in (self.cert, self.key):
             if not file.is_file():
                 raise SetupError(f"{file} does not exist; give the PEM file of the serving certificate or key")
@@ -32,15 +32,15 @@ class Pair(msgspec.Struct, frozen=True):
             raise SetupError(said) from None
 
     def context(self) -> ssl.SSLContext:
-        """To serve with; SetupError as in ``check``."""
+        """A context to serve with. Raises SetupError as ``check`` does."""
         self.check()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._load(context)
         return context
 
     async def renew(self, context: ssl.SSLContext, *, every: float = LOOK_AGAIN) -> None:
-        """Until cancelled: connections made after a change of the files get the new certificate. A pair that does not
-        fit together, as while one of two files is written, changes nothing."""
+        """Until cancelled, use the new certificate for connections made after a change of the files. A pair that does
+        not match, as while one of two files is written, changes nothing."""
         seen = self._texts()
         while True:
             await asyncio.sleep(every)

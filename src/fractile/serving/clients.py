@@ -1,9 +1,9 @@
-"""Who may call the verbs of the extender: those with a certificate of an authority in ``--client-ca``.
+"""Which callers may use the verbs of the extender: those with a certificate of an authority in ``--client-ca``.
 
-A caller without one could have any waiting GPU pod bound to any node, by our rights, past kube-scheduler's own checks
-(docs/operate/security.md); ``--insecure-open-extender`` leaves it so. Probes and metrics stay open: kubelet and
-Prometheus bring no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another
-authority, or one that has expired, ends the handshake.
+A caller without one could have any waiting GPU pod bound to any node, with our rights and past kube-scheduler's own
+checks (docs/operate/security.md); ``--insecure-open-extender`` permits that. Probes and metrics stay open: kubelet and
+Prometheus have no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another
+authority, or an expired one, ends the handshake.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from fractile.door.seldom import Seldom
 from fractile.errors import SetupError
 from fractile.wire.output.debug_state import PATH
 
-OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last asks for a token (main.debugging)
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last requires a token (``main.debug_page``)
 _SHOWN = 200  # characters of a path
 _CALLER = "fractile.caller"  # in the state of a connection
 
@@ -41,13 +41,13 @@ log = logging.getLogger(__name__)
 
 
 class Clients(msgspec.Struct, frozen=True):
-    """``ca``: the authorities, PEM. ``names``: common names that may call; empty: every one of those authorities."""
+    """``ca``: the authorities, PEM. ``names``: common names that may call; empty: all from those authorities."""
 
     ca: tuple[Path, ...]
     names: tuple[str, ...] = ()
 
     def trust(self, context: ssl.SSLContext) -> None:
-        """Have the context accept certificates of the authorities; SetupError when a file holds none."""
+        """Make the context accept certificates of the authorities. Raises SetupError when a file holds none."""
         for file in self.ca:
             try:
                 context.load_verify_locations(file)
@@ -55,7 +55,7 @@ class Clients(msgspec.Struct, frozen=True):
                 raise SetupError(f"{file} holds no PEM certificate of a CA ({e})") from None
 
     def refusal(self, caller: str | None) -> str:
-        """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""
+        """Why a caller with that name in its certificate is refused; "" if it is not. None: it has no certificate."""
         if caller is None:
             return (
                 "no client certificate: only callers with one signed by a CA in --client-ca are answered; "
@@ -67,7 +67,7 @@ class Clients(msgspec.Struct, frozen=True):
 
 
 def clients_of(ca: tuple[Path, ...], names: tuple[str, ...], *, insecure: bool) -> Clients | None:
-    """Who may call; None: everybody, which has to be said. SetupError says what is missing."""
+    """The allowed callers; None: all, which must be requested explicitly. Raises SetupError for a wrong combination."""
     if insecure and ca:
         raise SetupError("--client-ca and --insecure-open-extender exclude each other; leave one of them out")
     if names and not ca:
@@ -78,25 +78,25 @@ def clients_of(ca: tuple[Path, ...], names: tuple[str, ...], *, insecure: bool) 
 
 
 class Introduced(msgspec.Struct, frozen=True):
-    """The common name of the caller's certificate; None: it has brought none."""
+    """The common name of the caller's certificate; None: it has shown none."""
 
     name: str | None
 
     @property
     def state(self) -> dict[str, str | None]:
-        """For the requests of its connection."""
+        """The state for the requests of its connection."""
         return {_CALLER: self.name}
 
 
 def introduced(transport: asyncio.BaseTransport) -> Introduced:
-    """Who is at the other end."""
+    """The caller at the other end of the transport."""
     tls = transport.get_extra_info("ssl_object")
     found: Mapping[str, Any] | None = tls.getpeercert() if tls is not None else None
     return Introduced(_common_name(found) if found else None)
 
 
 class KnownOnly:
-    """The application, for callers that may call it."""
+    """The application, for allowed callers only."""
 
     def __init__(self, app: ASGIApp, clients: Clients) -> None:
         self._app = app
@@ -115,7 +115,7 @@ class KnownOnly:
 
 
 def tell_refused(refused: Seldom, path: str, client: object, why: str) -> None:
-    """At most a line in ten seconds, with how many were refused."""
+    """Log refusals at most once in ten seconds, with their number."""
     if count := refused.happened():
         log.warning("caller refused path=%r client=%r reason=%r count=%d", path[:_SHOWN], client, why, count)
 

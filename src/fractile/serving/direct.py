@@ -1,13 +1,13 @@
 """The verbs of the extender, answered where their bytes arrive: without a task, an application and its layers.
 
-A pod is three requests, and what lies between the parser and the verb costs more than filter and prioritize together.
-So a POST that is plain, whole and known is answered here; everything else goes the way of uvicorn, to the application.
+A pod takes three requests, and the layers between parser and verb cost more than filter and prioritize together. So a
+plain, whole POST to a known verb is answered here; everything else goes through uvicorn to the application.
 
-    request ──a verb, from a caller who may?──yes──> body ──> verb ──answer──> written
+    request ──a verb, from an allowed caller?──yes──> body ──> verb ──answer──> written
                        └──no──> uvicorn ──> application <──no answer──┘
 
-On one connection one verb is under way at a time. What a client sends before it has the answer is not read: the answer
-says that the connection ends, as a server may (RFC 9112, 9.3.2). kube-scheduler never does it.
+A connection handles one verb at a time. What a client sends before it has the answer is not read: the answer announces
+the end of the connection, as a server may do (RFC 9112, 9.3.2). kube-scheduler never does that.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 from fractile.serving.clients import Clients, Introduced, introduced
 from fractile.serving.connections import KeptConnections
 
-Verb = Callable[[bytes], bytes | Awaitable[bytes] | None]  # None: the application is to answer
+Verb = Callable[[bytes], bytes | Awaitable[bytes] | None]  # None: the application must answer
 Find = Callable[[bytes], Verb | None]  # by path
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -29,7 +29,7 @@ _LAST = b"connection: close\r\n"
 
 
 class Direct(HttpToolsProtocol):
-    """A connection. ``kept`` holds answers back that come later; ``clients``: who may call; None: everybody."""
+    """A connection. ``kept`` delays answers that are awaited; ``clients``: the allowed callers; None: all."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Direct(HttpToolsProtocol):
         self._clients = clients
         self._allowed = False
         self._caller: str | None = None  # the name in its certificate
-        self._verb: Verb | None = None  # whose body is being received
+        self._verb: Verb | None = None  # the one whose body is being received
         self._parts: list[bytes] = []
         self._busy = False  # a verb has its body and no answer yet
         self._last = False  # the connection ends with the next answer
-        self._over = False  # it is being closed: nothing that comes is looked at
+        self._over = False  # it is being closed: all further input is ignored
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""uvicorn behind our own door (``fractile.door``): it gives no connection a place, a deadline or a turn by itself."""
+"""uvicorn behind our own door (``fractile.door``), since uvicorn alone limits neither connections nor their time."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from fractile.door.places import PlaceLimits
 
 
 class Connections:
-    """What makes the protocol of a connection: ``make`` with uvicorn's own arguments and ``guest``."""
+    """The factory of a connection's protocol: ``make`` is called with uvicorn's own arguments and ``guest``."""
 
     def __init__(self, make: Callable[..., asyncio.Protocol]) -> None:
         self.make = make
@@ -42,7 +42,7 @@ class DoorServer(uvicorn.Server):
         ]
         for door in doors:
             door.open()
-        self.servers = cast("list[asyncio.Server]", doors)  # which uvicorn closes, and waits for
+        self.servers = cast("list[asyncio.Server]", doors)  # uvicorn closes them, and waits for that
         self.started = True
 
     def _connection(self, guest: Guest) -> asyncio.Protocol:

@@ -1,4 +1,4 @@
-"""An HTTPS server inside a program's own event loop: errors of its options are sentences, a signal ends it in order."""
+"""An HTTPS server inside a program's own event loop: wrong options give one-sentence errors, signals end it."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ _BACKLOG = 2048
 
 
 class Options:
-    """Where to serve and with which certificate; SetupError, which names the ``option``, when that cannot work."""
+    """Where to serve and with which certificate. Raises SetupError, which names the ``option``, if that cannot work."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Options:
         self.set_clients(clients)
 
     def set_clients(self, clients: Clients | None) -> None:
-        """Who may call; SetupError when that cannot be told."""
+        """Set the allowed callers. Raises SetupError when they cannot be verified."""
         if clients is not None:
             _check_clients(clients, tls=self.pair is not None)
         self.clients = clients
 
 
 async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end. ``find``: verbs by their path that
-    need no application."""
+    """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end. ``find``: verbs by path that need no
+    application."""
     clients = options.clients
     with listening_socket(options) as listening:
         config = uvicorn.Config(
@@ -72,7 +72,7 @@ async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) 
             proxy_headers=False,
             ws="none",
             ssl_ca_certs=str(clients.ca[0]) if clients else None,
-            ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes have no certificate
             ssl_certfile=options.pair.cert if options.pair else None,
             ssl_keyfile=options.pair.key if options.pair else None,
             log_config=None,
@@ -99,7 +99,7 @@ def _renewing(tasks: asyncio.TaskGroup, context: ssl.SSLContext | None, options:
 
 
 def _connections(find: Find, clients: Clients | None, limits: ConnectionLimits | None) -> Connections:
-    """Without certificates everybody is a stranger, and kube-scheduler keeps connections that it does not use yet."""
+    """Without certificates every caller is a stranger, and kube-scheduler keeps connections before their first use."""
     return Connections(
         partial(
             Bounded,
@@ -114,7 +114,7 @@ def _connections(find: Find, clients: Clients | None, limits: ConnectionLimits |
 
 
 class _Server(DoorServer):
-    """uvicorn's own handling ends the process by the signal that stopped the server, before our loops have ended."""
+    """Handles signals itself: uvicorn would end the process by the signal before our loops have ended."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -135,7 +135,7 @@ def _check_clients(clients: Clients, *, tls: bool) -> None:
 
 
 def listening_socket(options: Options) -> socket.socket:
-    """A socket that listens; SetupError when it cannot."""
+    """A listening socket. Raises SetupError when that fails."""
     family = socket.AF_INET6 if ":" in options.address[0] else socket.AF_INET
     try:
         listening = socket.create_server(options.address, family=family, backlog=_BACKLOG)

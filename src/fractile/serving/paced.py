@@ -1,7 +1,7 @@
-"""A page that anybody may ask for: to make it takes no more than a tenth of the program's time, however often.
+"""A page open to all clients: making it takes at most a tenth of the program's time, however often it is requested.
 
-Of 5,000 nodes a page of metrics takes 20 ms of the event loop in which kube-scheduler is answered. Who asks again
-soon sees the last page.
+For 5,000 nodes a page of metrics takes 20 ms of the event loop that answers kube-scheduler. A request soon after the
+last one gets the last page.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ _TIMES = 20  # for each of the two forms
 
 
 class Paced:
-    """``make`` makes the page, in either of two forms."""
+    """``make`` creates the page, in either of two forms."""
 
     def __init__(self, make: Callable[[bool], bytes], clock: Clock) -> None:
         self._make = make
         self._clock = clock
-        self._last: dict[bool, tuple[bytes, float]] = {}  # until when it is good
+        self._last: dict[bool, tuple[bytes, float]] = {}  # with the time until which it is served
 
     def page(self, form: bool) -> bytes:
         last = self._last.get(form)

@@ -1,11 +1,11 @@
-"""The webhook's own HTTPS server, beside the extender's in one event loop.
+"""The webhook's own HTTPS server, next to the extender's in one event loop.
 
-Everybody in the cluster's network can connect, so connections are bounded in number, in what they send, and in the time
-until they have said what they want: the extender shares this process's descriptors. Callers that keep a connection open
-between requests, as the API server does, may: its own limit is 90 s, ours is longer, so it is not us who closes while
-it sends.
+Every client in the cluster's network can connect, so connections are limited in number, in what they send, and in the
+time until their request is complete: the extender shares this process's descriptors. Callers may keep a connection open
+between requests, as the API server does: its own idle limit is 90 s and ours is longer, so that we do not close the
+connection while it sends.
 
-A review of usual size is answered where its bytes arrive (``main.direct``): a pod that is created is two of them.
+A review of usual size is answered where its bytes arrive (``serving.direct``): a pod's creation causes two reviews.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from fractile.serving.direct import Find
 from fractile.serving.door_server import Connections, DoorServer
 
 USUAL = 256 * 2**10  # bytes of a review, which may have two objects; a pod is 2 to 20 kB
-_AROUND = 2**20  # bytes of a request beside its body: head, chunks and what comes after them
+_AROUND = 2**20  # bytes of a request in addition to its body: head, chunk framing and trailers
 
 
 class WebhookLimits(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def _server(webhook: WebhookApp, context: ssl.SSLContext, limits: WebhookLimits,
         find=_without_query(verbs(webhook).get),
         limits=bounded.ConnectionLimits(head=limits.head, first=limits.first_request, body_seconds=bounds.seconds),
         bodies=Bodies(here=min(USUAL, bounds.body), through=bounds.body + _AROUND, room=intake),
-        strangers=Strangers(answered=limits.connections),  # the intake bounds them
+        strangers=Strangers(answered=limits.connections),  # the intake limits them
     )
     most = limits.connections  # the API server is one peer, or comes from the address of a node
     return Server(
@@ -88,7 +88,7 @@ def _server(webhook: WebhookApp, context: ssl.SSLContext, limits: WebhookLimits,
 
 
 class Server(DoorServer):
-    """Serves until it is cancelled; signals are the program's business."""
+    """Serves until it is cancelled; the program handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -96,5 +96,5 @@ class Server(DoorServer):
 
 
 def _without_query(find: Find) -> Find:
-    """The API server adds its timeout to the path."""
+    """Ignore the query: the API server adds its timeout to the path."""
     return lambda url: find(url.partition(b"?")[0])

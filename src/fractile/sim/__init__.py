@@ -1,4 +1,4 @@
-"""Recorded or planned workloads on a cluster that exists in arrays only: the policies of ``policy.score``, one run
-after another, with numbers at the end (``fractile simulate``); what fits, and what would (``fractile plan``). Imported
-by these commands alone; no server, no clock, no network.
+"""Recorded or planned workloads on a cluster that exists in arrays only. ``fractile simulate`` runs the policies of
+``policy.nodes`` one after another and reports figures; ``fractile plan`` says what fits and what would. Only these
+commands import this package; it uses no server, clock or network.
 """

@@ -1,5 +1,5 @@
-"""In which order pods arrive, and how many, as the FGD paper's experiments define it. Everything follows from the
-seed: of orders of our own, or of those of the published runs, which a program in Go drew."""
+"""The order and number of arriving pods, as the FGD paper's experiments define them. Everything follows from the seed:
+our own orders, or those of the published runs, which were drawn by a Go program."""
 
 from collections.abc import Sequence
 from random import Random
@@ -11,11 +11,11 @@ from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.gorandom import GoRandom
 from fractile.sim.snapshot.trace import NodeRow, PodRow
 
-_WATCHES = 10  # of the published program's kube-scheduler
+_WATCHES = 10  # opened by the published program's kube-scheduler
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """Pods as they arrive; nodes in the order in which ties are broken."""
+    """Pods in order of arrival; nodes in the order in which ties are broken."""
 
     queue: list[TaskDemand]
     nodes: list[NodeRow]
@@ -26,7 +26,8 @@ class TieBreaks(Protocol):
 
 
 def orders(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, seed: int, which: str) -> Orders:
-    """``which``: "own" or "published". Of our own each has its own stream: other nodes do not change the pods."""
+    """The orders of one run. ``which``: "own" or "published". Our own orders of pods and of nodes use separate random
+    streams, so that other nodes do not change the pods."""
     if which == "published":
         return _published(pods, nodes, tune=tune, random=GoRandom(seed))
     queue = arrivals(pods, nodes, tune=tune, random=Random(f"{seed}:pods"))
@@ -34,10 +35,10 @@ def orders(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, see
 
 
 def _published(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, random: GoRandom) -> Orders:
-    """As ``pkg/simulator`` of hkust-adsl/kubernetes-scheduler-simulator draws them, all from one stream. What else
-    draws from it: a line of its log, once; and between pods and nodes the watches that its kube-scheduler opens, once
-    each for how long they are to last (``ListAndWatch`` of client-go). How many those are was found by trying: with 10
-    the published curves come out to the last digit, with none of 0 to 23 else."""
+    """Draw them as ``pkg/simulator`` of hkust-adsl/kubernetes-scheduler-simulator does, all from one stream. Two other
+    users of the stream are skipped: a line of its log draws once; and between pods and nodes, each watch that its
+    kube-scheduler opens draws its timeout (``ListAndWatch`` of client-go). The number of watches was found by trial: of
+    0 to 23, only 10 reproduces the published curves to the last digit."""
     by_name = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     queue = list(by_name)
     random.skip(1)
@@ -45,13 +46,13 @@ def _published(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float,
     queue = _tuned(queue, by_name, nodes, tune=tune, random=random)
     random.skip(_WATCHES)
     order = sorted(nodes, key=lambda n: n.name)
-    prefix = random.permutation(len(order))  # the number that each node's name gets in front
+    prefix = random.permutation(len(order))  # the number put before each node's name
     return Orders(queue, [order[i] for i in sorted(range(len(order)), key=prefix.__getitem__)])
 
 
 def arrivals(pods: Sequence[PodRow], nodes: Sequence[NodeRow], *, tune: float, random: Random) -> list[TaskDemand]:
-    """The pods by name, shuffled; then some at random are left out, or copies appended, until their GPUs make up
-    ``tune`` times the cluster's. A tune of 0, or pods without GPUs, leave the number as it is."""
+    """The pods, sorted by name and shuffled; then random pods are removed, or copies appended, until their GPUs are
+    ``tune`` times the cluster's. If ``tune`` is 0 or no pod asks for GPUs, the number is unchanged."""
     queue = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     random.shuffle(queue)
     return _tuned(queue, list(queue), nodes, tune=tune, random=random)
@@ -77,8 +78,8 @@ def _fewer(queue: list[TaskDemand], excess: int, random: TieBreaks) -> list[Task
 
 
 def _more(queue: list[TaskDemand], known: list[TaskDemand], room: int, random: TieBreaks) -> list[TaskDemand]:
-    """The published code weighs the drawn pod by its share of one GPU when it asks whether it is still below the bar;
-    the few GPUs more that come of it are part of the published figures."""
+    """Append copies of random pods. The published code compares a pod's share of one GPU, not its total, with the
+    remaining room; the few extra GPUs are part of the published figures."""
     while True:
         drawn = known[random.randrange(len(known))]
         if drawn.milli > room:
@@ -88,7 +89,7 @@ def _more(queue: list[TaskDemand], known: list[TaskDemand], room: int, random: T
 
 
 def in_order(nodes: Sequence[NodeRow], random: Random) -> list[NodeRow]:
-    """The nodes in a random order, the one in which ties are broken."""
+    """The nodes in a random order, in which ties are broken."""
     order = sorted(nodes, key=lambda n: n.name)
     random.shuffle(order)
     return order

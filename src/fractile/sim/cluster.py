@@ -1,4 +1,4 @@
-"""A cluster in arrays: pods are put on nodes and taken away, nothing else. Refuses to go below nothing."""
+"""A cluster in arrays on which pods are placed and released. Asserts that no amount goes below zero."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ class TaskPlace(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """``view`` shows it to policies and changes with it."""
+    """One cluster. Policies see it through ``view``, which changes with it."""
 
     def __init__(self, nodes: Sequence[NodeRow], *, pod_slots: int = POD_SLOTS) -> None:
         self.view = _empty(nodes, pod_slots)
@@ -29,13 +29,13 @@ class Cluster:
         self.allocated = 0  # thousandths of GPUs
 
     def place(self, ask: TaskDemand, choice: Choice) -> TaskPlace:
-        """Takes what is asked for on the chosen node."""
+        """Take the requested amounts on the chosen node."""
         held = TaskPlace(choice.row, self._devices(ask, choice))
         self._change(ask, held, -1)
         return held
 
     def release(self, ask: TaskDemand, held: TaskPlace) -> None:
-        """Gives it back."""
+        """Give the amounts back."""
         self._change(ask, held, 1)
 
     def _devices(self, ask: TaskDemand, choice: Choice) -> tuple[int, ...]:

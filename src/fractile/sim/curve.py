@@ -1,4 +1,4 @@
-"""What was allocated and what was a fragment, against how much had been asked for."""
+"""Allocation and fragmentation as functions of how much had been requested."""
 
 from fractions import Fraction
 
@@ -15,8 +15,8 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
 class Curve:
     """One point for each percent of the cluster's GPUs that had arrived: the mean over all pods whose arrival rounds to
-    it, as the published tables have it. Sums are integers; only what is shown is a fraction. Small clusters do not have
-    a point at every percent; there the one before holds, up to ``planned``, the percent at which arrivals end."""
+    it, as in the published tables. Sums are integers; only results are fractions. Small clusters do not have a point at
+    every percent; there the previous point holds, up to ``planned``, the percent at which arrivals end."""
 
     def __init__(self, capacity: int, *, planned: int = 0) -> None:
         self._capacity = max(1, capacity)
@@ -24,7 +24,7 @@ class Curve:
         self._points: dict[int, list[int]] = {}
 
     def add(self, arrived: int, allocated: int, fragments: int) -> None:
-        """After a pod, placed or not: thousandths of GPUs, fragments in the unit of the run."""
+        """Record the state after a pod, placed or not: thousandths of GPUs; fragments in the unit of the run."""
         percent = round(Fraction(100 * arrived, self._capacity))
         point = self._points.setdefault(percent, [0, 0, 0])
         point[0] += 1
@@ -32,7 +32,7 @@ class Curve:
         point[2] += fragments
 
     def allocation(self, percent: int) -> float | None:
-        """Percent of all GPUs; None when so much never arrived."""
+        """Allocation in percent of all GPUs; None when that much never arrived."""
         point = self._at(percent)
         return None if point is None else 100 * point[1] / point[0] / self._capacity
 
@@ -42,11 +42,11 @@ class Curve:
         return None if point is None else 100 * point[2] / point[0] / weight / self._capacity
 
     def percents(self) -> list[int]:
-        """Where there are points."""
+        """The percents that have points."""
         return sorted(self._points)
 
     def points(self, weight: int) -> tuple[CurvePoint, ...]:
-        """All of them; ``weight`` as in ``fragmented``."""
+        """All points; ``weight`` as in ``fragmented``."""
         return tuple(
             CurvePoint(
                 percent, 100 * allocated / count / self._capacity, 100 * fragments / count / weight / self._capacity

@@ -18,11 +18,11 @@ from fractile.sim.sample import Sampled
 from fractile.sim.snapshot.trace import NodeRow, PodRow
 
 Fragments = Callable[[Ints, Ints, Ints, Forecast], Ints]
-Tell = Callable[[int, int], None]  # pods done, of so many
+Tell = Callable[[int, int], None]  # pods done, pods in all
 
 
 class FillRun(msgspec.Struct, frozen=True):
-    """What one run of one policy came to. ``causes``: when all of the cluster's GPUs had been asked for."""
+    """The result of one run of one policy. ``causes``: when all of the cluster's GPUs had been requested."""
 
     seed: int
     curve: Curve
@@ -30,7 +30,7 @@ class FillRun(msgspec.Struct, frozen=True):
     pods: int
     failed: int
     failed_milli: int
-    weight: int  # what the figures of fragments are divided by to be thousandths
+    weight: int  # divides the figures of fragments into thousandths
     seconds: float  # of the decisions, on the monotonic clock
 
 
@@ -49,9 +49,9 @@ def fill(
     situation: ScoringContext | None = None,
     order: str = "own",
 ) -> FillRun:
-    """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: how many percent of
-    the nodes kube-scheduler shows, as in ``Sampled``; None: all. ``situation``: of these nodes and this mix, from those
-    who know it. ``order``: see ``arrivals.orders``."""
+    """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: the percentage of
+    nodes that kube-scheduler shows, as in ``Sampled``; None: all. ``situation``: of these nodes and this mix, if
+    already computed. ``order``: see ``arrivals.orders``."""
     # 1. Order of pods and of nodes.
     found = orders(pods, nodes, tune=tune, seed=seed, which=order)
     queue, cluster = found.queue, Cluster(found.nodes)

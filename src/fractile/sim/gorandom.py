@@ -1,10 +1,10 @@
-"""Random numbers as programs written in Go draw them (``math/rand`` with a seed), so that their runs can be repeated.
+"""Random numbers as Go programs draw them (``math/rand`` with a seed), so that their runs can be repeated.
 
 The generator is Mitchell and Reeds': x[n] = x[n-607] + x[n-273] modulo 2^64, started from words that a small
-multiplicative generator makes of the seed, each mixed with one of 607 fixed words. Those are what the same generator,
-started from 1, holds after 7.8 million million steps (Go's ``math/rand/gen_cooked.go``). They are worked out here and
-not listed: the recurrence is linear, so that many steps are one polynomial, z^7.8e12 modulo z^607 - z^334 - 1, and that
-takes 43 squarings, a few hundredths of a second.
+multiplicative generator derives from the seed, each mixed with one of 607 fixed words. The fixed words are the state of
+the same generator, started from 1, after 7.8e12 steps (Go's ``math/rand/gen_cooked.go``). They are computed here
+instead of listed: the recurrence is linear, so that many steps are one polynomial, z^7.8e12 modulo z^607 - z^334 - 1,
+which takes 43 squarings and a few hundredths of a second.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ _TAP = 273
 _STEPS = 7_800_000_000_000
 _PRIME = 2**31 - 1
 _FACTOR = 48_271
-_NO_SEED = 89_482_311  # instead of 0, from which the small generator would never move
+_NO_SEED = 89_482_311  # instead of 0, at which the small generator would stay
 _WORD = 2**64 - 1
 
 
 class GoRandom:
-    """``rand.New(rand.NewSource(seed))``; as slow as Python is."""
+    """``rand.New(rand.NewSource(seed))``, in pure Python and therefore slow."""
 
     def __init__(self, seed: int) -> None:
         fixed = _fixed_words()
@@ -36,12 +36,12 @@ class GoRandom:
         self._tap, self._feed = 0, _LENGTH - _TAP
 
     def skip(self, count: int) -> None:
-        """Somebody else drew so many: ``Int63`` and ``Float64`` take one each."""
+        """Skip the draws of other code: ``Int63`` and ``Float64`` take one each."""
         for _ in range(count):
             self._next()
 
     def randrange(self, stop: int) -> int:
-        """``Intn``, for what fits into 31 bits."""
+        """``Intn``, for a ``stop`` that fits into 31 bits."""
         if stop & (stop - 1) == 0:
             return (self._next() >> 32 & 0x7FFFFFFF) & (stop - 1)
         most = 2**31 - 1 - 2**31 % stop
@@ -80,7 +80,8 @@ class GoRandom:
 
 
 def _started(seed: int, shift: int) -> Iterator[int]:
-    """607 words of three numbers of the small generator each, ``shift`` bits apart; its first twenty are not used."""
+    """607 words, each of three numbers of the small generator, ``shift`` bits apart; its first 20 numbers are
+    skipped."""
     small = islice(_small(seed % _PRIME or _NO_SEED), 20, None)
     for _ in range(_LENGTH):
         yield next(small) << 2 * shift ^ next(small) << shift ^ next(small)
@@ -94,7 +95,7 @@ def _small(x: int) -> Iterator[int]:
 
 @cache
 def _fixed_words() -> Words:
-    """[607], in the order in which the generator holds them: the place p has the word of a step n = 334 - p mod 607."""
+    """The fixed words in the generator's order: place p holds the word of a step n = 334 - p mod 607. [607]"""
     place = (_LENGTH - _TAP - np.arange(1 - _LENGTH, 1)) % _LENGTH  # of x[-606..0]
     words = np.array(list(_started(1, 10)), np.uint64)[place]
     far = _advanced(words, _STEPS)
@@ -124,7 +125,7 @@ def _power(steps: int) -> Words:
 
 
 def _reduced(product: Words) -> Words:
-    """z^i is z^(i-273) + z^(i-607), the highest first; no more at once than do not fall onto each other."""
+    """Reduce by z^i = z^(i-273) + z^(i-607), the highest powers first, at most as many at a time as do not overlap."""
     top = len(product)
     while top > _LENGTH:
         low = max(_LENGTH, top - _TAP)

@@ -1,4 +1,4 @@
-"""Whether the arithmetic runs compiled or in numpy. The figures are the same."""
+"""Choose between compiled arithmetic and numpy. The figures are the same."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ def available() -> bool:
 
 
 def kernel_of(*, compiled: bool) -> Kernel:
-    """Importing the compiled one takes a second, and half a minute the first time on a machine."""
+    """The kernel to use. Importing the compiled one takes a second, and half a minute the first time on a machine."""
     if not compiled:
         return Kernel(_known, fragmentation.fragments)
     module = importlib.import_module("fractile.policy.nodes.policies.compiled")

@@ -1,9 +1,9 @@
-"""Nodes that no pod tells apart, as the "models" of the policies' view.
+"""Group nodes that no pod can tell apart into kinds, the "models" of the policies' view.
 
-A policy knows one condition only: the names of the models that will do. Here a name stands for all nodes that have
-equal cards and that every pod's conditions (models, classes, labels, taints) treat alike. So scarcity and fragments
-take all conditions into account. Where pods have more different conditions than ``MOST`` kinds can tell apart, those
-that fewest pods have are left to the exact books, which know them all.
+A policy knows only one condition: the names of accepted models. Here a name stands for all nodes that have equal cards
+and that every pod's conditions (models, classes, labels, taints) treat alike. So scarcity and fragments take all
+conditions into account. If pods have more different conditions than ``MOST`` kinds can distinguish, the least common
+ones are left to the exact records, which know them all.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _Conditions = tuple[object, ...]
 
 
 class Kinds:
-    """``of_row``: the kind of each node [N]; ``names``: theirs; masks of conditions, each worked out once."""
+    """``of_row``: the kind of each node [N]; ``names``: the names of the kinds. Masks are computed once."""
 
     def __init__(self, machines: Sequence[Machine], demands: Iterable[Demand]) -> None:
         self._machines = tuple(machines)
@@ -33,7 +33,7 @@ class Kinds:
         self._first = [int(np.argmax(self.of_row == k)) for k in range(len(self.names))]
 
     def barred(self, where: Where) -> tuple[Flags, Flags]:
-        """Nodes whose taints, and nodes whose labels, keep a pod away. [N] each"""
+        """Masks of nodes whose taints, and of nodes whose labels, keep the pod away. [N] each"""
         known = self._barred.get(where)
         if known is None:
             found = [(m.untolerated_by(where) is not None, not where.admits(m.name, m.labels)) for m in self._machines]
@@ -42,7 +42,7 @@ class Kinds:
         return known
 
     def admitted(self, part: DemandPart) -> Flags:
-        """Cards that the part's conditions admit; where a node has none it does not matter. [N, D]"""
+        """Mask of cards that the part's conditions admit; positions without a card may be either. [N, D]"""
         key = part.selectors, part.models
         known = self._admitted.get(key)
         if known is None:
@@ -50,14 +50,14 @@ class Kinds:
         return known
 
     def accept(self, demand: Demand) -> tuple[Flags, bool]:
-        """The kinds of which every node will do by its conditions [K], and whether no other nodes will do."""
+        """The kinds whose nodes all meet the demand's conditions [K], and whether no node of other kinds meets them."""
         ok = self._open(demand)
         among = np.bincount(self.of_row, weights=ok, minlength=len(self.names))
         sizes = np.bincount(self.of_row, minlength=len(self.names))
         return among == sizes, bool(((among == sizes) | (among == 0)).all())
 
     def card_memory(self) -> Ints:
-        """Memory of the cards of each kind; 0 where there are none, or nobody knows. [K]"""
+        """Memory of the cards of each kind; 0 where there are none or it is unknown. [K]"""
         return np.array([m.cards[0].memory if m.cards else 0 for m in map(self._machines.__getitem__, self._first)])
 
     def _open(self, demand: Demand) -> Flags:

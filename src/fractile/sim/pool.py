@@ -1,10 +1,10 @@
-"""What the arrivals of a steady state offer, and what one pool of all GPUs would hold of them.
+"""What the arrivals of a steady state offer, and how much of it one pool of all GPUs would hold.
 
-Arrivals are drawn by lots, so no two seeds ask for the same: a run that holds less than another may have been offered
-less. Each is therefore shown beside two figures that no policy has a part in. ``offered``: what would be held if nobody
-were refused. ``held``: what would be held if no GPU belonged to a node. There, pods that share GPUs count with what
-they cost at least, however they are combined (``policy.score.prices``), all others with their GPUs, and CPU, memory and
-models do not count. Whoever fits is taken, as by a policy.
+Arrivals are random, so every seed asks for something else: a run that holds less than another may have been offered
+less. Each run is therefore shown next to two figures that do not depend on the policy. ``offered``: what would be held
+if no pod were refused. ``held``: what would be held if the GPUs were not divided among nodes. There, pods that share
+GPUs count with their least possible cost, however they are combined (``policy.nodes.prices``), all others with their
+GPUs; CPU, memory and models do not count. Every pod that fits is accepted, as by a policy.
 """
 
 import heapq
@@ -21,10 +21,10 @@ class Pool:
         self._left = gpus * UNIT
         self._prices = prices
         self._begin, self._end = begin, end
-        self._leaving: list[tuple[float, int]] = []  # when, and what it cost
+        self._leaving: list[tuple[float, int]] = []  # when, and its cost
 
     def arrive(self, now: float, ask: TaskDemand, lifetime: float) -> None:
-        """In the order of time."""
+        """Count a pod; calls must be in order of time."""
         while self._leaving and self._leaving[0][0] <= now:
             self._left += heapq.heappop(self._leaving)[1]
         leaves = now + lifetime

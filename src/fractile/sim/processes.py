@@ -1,8 +1,8 @@
-"""Many runs on as many processes as asked for.
+"""Run many simulations on a given number of processes.
 
 Each run is a function of its arguments, so the figures do not depend on the number of processes. Every process holds
-the reading end of a pipe of which only the command has the other end: whether that is closed on purpose or by the death
-of the command, the process ends at once.
+the reading end of a pipe whose other end only the command holds: when that end is closed, on purpose or because the
+command died, the process ends immediately.
 """
 
 import multiprocessing
@@ -20,9 +20,9 @@ from fractile.errors import SetupError
 from fractile.sim.runs import PARTS, Experiment, Run, RunOutcome, Worker
 from fractile.wire.output.simulation import RunFigures
 
-_SETTLE = 0.2  # seconds between two looks at how far the runs are
+_SETTLE = 0.2  # seconds between two checks of the progress
 
-Progress = Callable[[int, int], None]  # parts done, of so many
+Progress = Callable[[int, int], None]  # parts done, parts in all
 
 
 def run_all(
@@ -86,7 +86,7 @@ def _telling(tell: Callable[[], None]) -> Generator[None]:
         thread.join(timeout=5)
 
 
-# --- in a process of its own -----------------------------------------------------------------------------------------
+# --- in a worker process ---------------------------------------------------------------------------------------------
 
 _worker: list[tuple[Worker, "Synchronized[int]"]] = []  # set once, when the process begins
 

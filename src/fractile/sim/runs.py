@@ -1,4 +1,4 @@
-"""One run of an experiment, and its figures as they are reported."""
+"""One run of an experiment, and the figures that are reported for it."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ PARTS = 1000  # of one run, for a progress bar
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """``load`` is for the steady state, ``tune`` for filling. ``sample``: None, or what kube-scheduler shows."""
+    """``load`` is for the steady state, ``tune`` for filling."""
 
     nodes: tuple[NodeRow, ...]
     pods: tuple[PodRow, ...]
@@ -42,14 +42,14 @@ class Run(msgspec.Struct, frozen=True, order=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """What a run came to; a steady state has no curve."""
+    """The result of a run; a steady state has no curve."""
 
     figures: RunFigures
     curve: tuple[CurvePoint, ...] = ()
 
 
 class Worker:
-    """What the runs of one process share: the mix, what follows from it, the arithmetic."""
+    """What the runs of one process share: the mix, the values derived from it, and the arithmetic."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
@@ -59,7 +59,7 @@ class Worker:
         self._kernel = kernel_of(compiled=experiment.compiled)
 
     def outcome(self, run: Run, tell: Callable[[int], None]) -> RunOutcome:
-        """``tell`` hears how many of ``PARTS`` are done."""
+        """Run once; ``tell`` is called with how many of ``PARTS`` are done."""
         e = self._experiment
         policy = self._kernel.policy(run.policy)
         last = 0
@@ -91,7 +91,7 @@ class Worker:
 
 
 def sharing_floor(mix: Mix) -> float:
-    """Percent of GPUs in use that stay empty however sharing pods are put together: they need more GPUs than they
+    """Percent of the GPUs in use that stay empty however sharing pods are combined: they need more GPUs than they
     fill."""
     prices = prices_of(mix)
     demand = sum(a.total * c for a, c in zip(mix.asks, mix.counts, strict=True)) / WHOLE_GPU

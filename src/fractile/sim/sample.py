@@ -1,10 +1,9 @@
-"""What is left of a policy when kube-scheduler shows it only some of the nodes.
+"""A policy to which kube-scheduler shows only some of the nodes.
 
-kube-scheduler looks at nodes in a circle, from where its last look ended, and stops when it has found enough that fit
-by its own sums: ``percentageOfNodesToScore`` of all nodes, or, when that is not set, 50 - nodes/125 percent, at least
-5; and at least 100 nodes (evidence/kube-scheduler.md#sample-of-nodes). Its sums know nothing of single cards, so it may
-stop at nodes of which none has room. The pod then comes again, and the look goes on from there: here until all nodes
-have been shown once.
+kube-scheduler goes through the nodes in a circle, from where it last stopped, until it has found enough that fit by its
+own sums: ``percentageOfNodesToScore`` of all nodes, or, if that is not set, 50 - nodes/125 percent, at least 5; and at
+least 100 nodes (evidence/kube-scheduler.md#sample-of-nodes). Its sums do not cover single cards, so none of these nodes
+may have room. The pod is then retried, and the search goes on from there: here until all nodes have been shown once.
 """
 
 import re
@@ -28,12 +27,12 @@ def percent_of(text: str) -> int | None:
 
 
 def text_of(percent: int) -> str:
-    """What ``percent_of`` reads."""
+    """The inverse of ``percent_of``."""
     return str(percent) if percent else "adaptive"
 
 
 def enough(nodes: int, percent: int) -> int:
-    """So many feasible nodes are looked for."""
+    """How many feasible nodes kube-scheduler looks for."""
     if nodes < _LEAST_NODES or percent >= 100:
         return nodes
     share = percent or max(_LEAST_PERCENT, 50 - nodes // 125)
@@ -41,7 +40,7 @@ def enough(nodes: int, percent: int) -> int:
 
 
 class Sampled:
-    """A board of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
+    """A score board of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
 
     def __init__(self, board: ScoreCache, view: View, percent: int) -> None:
         self._board = board
@@ -51,7 +50,7 @@ class Sampled:
         self._models: dict[tuple[str, ...], Flags] = {}
 
     def changed(self, row: int) -> None:
-        """A node is not as it was."""
+        """Record that a node has changed."""
         self._board.changed(row)
 
     def best(self, ask: TaskDemand, draw: int) -> Choice | None:
@@ -67,7 +66,7 @@ class Sampled:
         return None
 
     def _look(self, fits: Flags, most: int) -> tuple[Flags, int]:
-        """The nodes of one look, and how many it went over, ``most`` at most."""
+        """The nodes shown by one search, and how many nodes it passed, at most ``most``."""
         nodes = len(fits)
         circle = (self._start + np.arange(most)) % nodes
         found = np.cumsum(fits[circle])
@@ -78,7 +77,7 @@ class Sampled:
         return shown, seen
 
     def _fits(self, ask: TaskDemand) -> Flags:
-        """By the sums of a node: CPU, memory, pods, GPUs; and labels, by which pods choose models."""
+        """The nodes that fit by their sums (CPU, memory, pods, GPUs) and by labels for models."""
         view = self._view
         fits = (view.cpu_left >= ask.cpu) & roomy(view, ask)
         if not ask.gpus:

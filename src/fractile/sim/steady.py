@@ -1,10 +1,10 @@
-"""Pods come and go: how much of a cluster stays allocated when as much is asked for as it has.
+"""Steady state, in which pods come and go: how much of a cluster stays allocated when as much is requested as it has.
 
-Arrivals are a Poisson stream of pods drawn from the trace, lifetimes are exponential with a mean of 1, and the rate
-is such that ``load`` times the cluster's GPUs would be held if nobody were refused. Who is refused does not come
-again. At first as many pods come at once as there would be if nobody were refused: exponential lifetimes do not
-remember, so the stream is in its steady state from there on. Then the cluster needs a few lifetimes to forget in
-which order it was filled.
+Arrivals are a Poisson stream of pods drawn from the trace, lifetimes are exponential with a mean of 1, and the rate is
+such that ``load`` times the cluster's GPUs would be held if no pod were refused. Refused pods do not return. At the
+start, as many pods arrive together as would be present if none were refused: exponential lifetimes are memoryless, so
+the stream is in its steady state from then on. The cluster then needs a few lifetimes until the order in which it was
+filled no longer matters.
 """
 
 import heapq
@@ -33,8 +33,8 @@ Tell = Callable[[int, int], None]
 
 
 class SteadyRun(msgspec.Struct, frozen=True):
-    """``allocation``: mean over time, ``acceptance``: of GPUs asked for, ``offered`` and ``pooled``: see ``Pool``; as
-    shares of 1."""
+    """Figures are fractions of 1. ``allocation``: mean over time; ``acceptance``: of the GPUs requested; ``offered``
+    and ``pooled``: see ``Pool``."""
 
     seed: int
     allocation: float
@@ -118,7 +118,7 @@ class _Coming:
         self._board.changed(choice.row)
 
     def until(self, now: float) -> None:
-        """Lets go who leaves before, and adds up what was allocated."""
+        """Release the pods that leave before ``now``, and add up what was allocated."""
         while self._leaving and self._leaving[0][0] <= now:
             at, _, ask, held = heapq.heappop(self._leaving)
             self._pass(at)

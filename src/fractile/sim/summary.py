@@ -1,5 +1,4 @@
-"""Means, deviations and differences of runs. Differences are taken seed by seed: policies of one seed meet the same
-pods."""
+"""Means, deviations and differences of runs. Differences are by seed: policies of one seed get the same pods."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ HEADLINE = {"fill": "allocation_at_100", "steady": "allocation"}
 def summary(
     experiment: Experiment, policies: Sequence[str], seeds: Sequence[int], found: Mapping[Run, RunFigures]
 ) -> Simulation:
-    """Policies in the order in which they were asked for; each is compared with those before it."""
+    """The report, with policies in the order given; each is compared with those before it."""
     figure = HEADLINE[experiment.mode]
     reports = tuple(_policy(p, seeds, found) for p in policies)
     pairs = [(a, b) for i, a in enumerate(reports) for b in reports[:i]]
@@ -72,7 +71,7 @@ def _stdev(values: Sequence[float | None]) -> float | None:
 
 
 def without_times(report: Simulation) -> Simulation:
-    """Everything that follows from the seeds; speed does not."""
+    """The report without speeds: all that is left follows from the seeds."""
 
     def bare(figures: RunFigures) -> RunFigures:
         return msgspec.structs.replace(figures, decisions_per_second=None)

@@ -1,1 +1,1 @@
-"""Event handlers of the control plane: each keeps the ledger, or what is known beside it, in step with the API."""
+"""Event handlers of the control plane: each keeps the ledger, or a record next to it, in step with the API."""

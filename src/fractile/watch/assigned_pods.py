@@ -1,6 +1,6 @@
-"""The bound pods that hold devices, as preemption sees them: what they are worth, and which budgets protect them.
+"""The bound pods that hold devices, as preemption sees them: their priority, and the budgets that protect them.
 
-Fed by the watch of pods after the ledger, which knows what they hold; nothing is kept of pods that hold nothing.
+Fed by the watch of pods after the ledger, which knows what they hold; pods that hold nothing are not kept.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from fractile.wire.kubernetes.pod_totals import of_pod
 
 
 class AssignedPod(msgspec.Struct, frozen=True, gc=False):
-    """One pod. ``started`` is its creation, which is what is known of every pod."""
+    """One pod. ``started`` is its creation time, which is known for every pod."""
 
     uid: PodUID
     namespace: str
@@ -45,10 +45,10 @@ class AssignedPods:
         self._budgets = DisruptionBudgets()
         self._labels = LabelSets()
 
-    # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self, pod: Pod) -> None:
-        """A pod appeared or changed, and the ledger knows of it."""
+        """Handle a pod that appeared or changed, after the ledger has."""
         uid = PodUID(pod.metadata.uid)
         if pod.finished or not pod.spec.node_name or self._ledger.entry(uid) is None:
             self.gone(uid)
@@ -75,7 +75,7 @@ class AssignedPods:
     def budget_gone(self, namespace: str, name: str) -> None:
         self._budgets.drop(namespace, name)
 
-    # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on(self, node: str) -> Iterable[AssignedPod]:
         return self._on.get(NodeName(node), {}).values()
@@ -86,7 +86,7 @@ class AssignedPods:
 
     @property
     def kept_labels(self) -> int:
-        """How many sets of labels are kept."""
+        """Number of distinct label sets."""
         return len(self._labels)
 
     def named(self, uid: PodUID) -> Pod | None:
@@ -95,8 +95,8 @@ class AssignedPods:
         return found and Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=uid))
 
     def below(self, node: str, priority: int, spend: Spend = nothing) -> list[Candidate]:
-        """The pods of the node that may be evicted for one of that priority, the most important first. ``spend``:
-        the looks that it may cost to find out which of them a budget protects."""
+        """The pods of the node that may be evicted for one of that priority, the most important first. ``spend``: takes
+        looks from the budget for finding out which of them a budget protects."""
         held = sorted((r for r in self.on(node) if r.priority < priority), key=lambda r: (-r.priority, r.started))
         broken = self._violating((r for r in held if not r.leaving), spend) if self._budgets else frozenset[PodUID]()
         return [c for r in held if (c := self._candidate(r, violates=r.uid in broken)) is not None]

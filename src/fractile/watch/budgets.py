@@ -1,27 +1,27 @@
 """The PodDisruptionBudgets of the cluster, by namespace, and which of them select which labels.
 
-Owners of namespaces write them, as many and as long as they like, and preemption asks about every pod of every node
-that is proposed. So a pod is compared with the budgets of its own namespace only, and once: the answer is kept for its
-labels until a selector of the namespace changes. Selectors beyond a bound are not compared at all: then every pod of
-the namespace counts as one that a budget protects, which evicts nobody whom the budget would have spared. It is the
-same where a call has no time left to compare: nobody escapes eviction by many budgets, since who is protected leaves
-last, but leaves.
+Owners of namespaces write them, as many and as large as they like, and preemption needs them for every pod of every
+proposed node. So a pod is compared only with the budgets of its own namespace, and only once: the result is kept for
+its labels until a selector of the namespace changes. Selectors beyond a bound are not compared at all: every pod of the
+namespace then counts as protected by a budget, so no pod is evicted that the budget would have spared. The same holds
+when a call has no time left to compare. Many budgets do not prevent eviction: protected pods leave last, but they
+leave.
 """
 
 from collections.abc import Callable, Mapping
 
 from fractile.model.disruption import EvictionBudget, Protected
 
-MOST = 4096  # budgets of a namespace, with their requirements and values: 819 that ask for two labels each
-_KEPT = 2**16  # budgets that are named in the answers kept for a namespace
-_COMPARED = 8  # of them in the time of one look of a search (``policy.effort``)
-_COUNTED = 4  # budgets that a pod takes one from, likewise
+MOST = 4096  # budgets of a namespace plus their requirements and values: 819 budgets with two labels each
+_KEPT = 2**16  # budget names in the results kept for a namespace
+_COMPARED = 8  # budgets compared in the time of one look of a search (``policy.cards.effort``)
+_COUNTED = 4  # budgets charged for a pod in the same time
 
-Spend = Callable[[int], bool]  # so many looks; False: there are none left
+Spend = Callable[[int], bool]  # so many looks; False: no looks are left
 
 
 def nothing(_looks: int) -> bool:
-    """For callers who count no looks."""
+    """For callers that count no looks."""
     return True
 
 
@@ -46,15 +46,14 @@ class DisruptionBudgets:
             del self._of[namespace]
 
     def selecting(self, pod: Protected, spend: Spend = nothing) -> Mapping[str, EvictionBudget] | None:
-        """The budgets that select the pod, by name; None where they are too large to be compared, or no looks are left
-        for it."""
+        """The budgets that select the pod, by name; None when they are too large to compare, or no looks are left."""
         mine = self._of.get(pod.namespace)
         return {} if mine is None else mine.selecting(pod, spend)
 
 
 class _Namespace:
-    """The budgets of one namespace. One for which there is no room is too large; it is read when it changes, or when
-    all budgets are listed again."""
+    """The budgets of one namespace. One that exceeds the bound counts as too large; it is read again when it changes,
+    or when all budgets are listed again."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, EvictionBudget] = {}
@@ -66,7 +65,7 @@ class _Namespace:
     def put(self, name: str, budget: EvictionBudget) -> None:
         before = self._budgets.get(name)
         if before is not None and (before.requirements, before.too_large) == (budget.requirements, budget.too_large):
-            self._budgets[name] = budget  # only how many may leave has changed
+            self._budgets[name] = budget  # only the number of pods that may leave has changed
             return
         self.drop(name)
         if self._size + _size(budget) > MOST:
@@ -75,7 +74,7 @@ class _Namespace:
         self._count(budget, 1)
 
     def drop(self, name: str) -> bool:
-        """Whether it was the last one."""
+        """Remove a budget; returns whether it was the last one."""
         before = self._budgets.pop(name, None)
         if before is not None:
             self._count(before, -1)
@@ -103,7 +102,7 @@ class _Namespace:
         self._selecting[key] = names
 
     def _count(self, budget: EvictionBudget, sign: int) -> None:
-        """A selector comes or goes, and with it what was found by the selectors before."""
+        """Add or remove a selector's size, and drop all results kept so far."""
         self._size += sign * _size(budget)
         self._too_large += sign * budget.too_large
         self._selecting.clear()

@@ -1,7 +1,7 @@
-"""Cards of one node that claim the same index: at most one of their objects is of a card that the node has.
+"""Cards of one node that claim the same index: at most one of their objects belongs to a card that the node has.
 
-An agent publishes one object for each card and deletes the others that bear its node's label. One without that label,
-made by hand or with the node's credential, stays and counts as room that is not there. Pure.
+An agent publishes one object per card and deletes all others that have its node's label. An object without that label,
+created by hand or with the node's credential, stays and counts as room that does not exist. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _NAMED = 8  # cards in a sentence
 def same_index(
     cards: Iterable[tuple[NodeName, Card]], resources: Iterable[ExtendedResource]
 ) -> Iterator[inspect.Problem]:
-    """One for each index. A card that is not healthy is a problem already: one that was replaced may still be there."""
+    """One problem per index. Unhealthy cards, such as replaced ones, are reported as problems already."""
     places: dict[tuple[NodeName, int], list[str]] = {}
     for node, card in cards:
         if card.type == GPU and card.healthy:

@@ -1,8 +1,8 @@
 """Keeps the ledger in step with the API: cards from ExtendedResources, holds from the annotations of bound pods.
 
-A pod may be known from a single read before the watch shows it (``looked``). The answer may come after the news that
+A pod may be known from a single read before the watch shows it (``looked``). The answer may arrive after the news that
 the pod is gone, or the pod may go while there is no watch. So the UIDs of the last pods that went are remembered, every
-list is compared with what is held (``listed``), and what no watch has shown for long is asked for again (``unseen``).
+list is compared with what is held (``listed``), and pods that no watch has shown for long are read again (``unseen``).
 
 The API is the truth after a restart. While running, a bound pod's hold is not changed by edits of its annotation:
 only Fractile writes it, so any other change is reported as an event and undone by ``repair``.
@@ -40,7 +40,7 @@ Freed = Callable[[NodeName], None]
 Shown = Callable[[ExtendedResource, Card], None]
 NeedsRepair = Callable[[Pod], None]
 Eased = Callable[[str], None]  # of a namespace
-Named = Callable[[PodUID], Pod | None]  # a bound pod with its name at least
+Named = Callable[[PodUID], Pod | None]  # a bound pod with at least its name
 
 
 _DEPARTED = 20_000  # more than any API server deletes in the time of a call
@@ -48,15 +48,15 @@ _UNPLACED = (
     "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not ask "
     "Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
 )
-_MOST_GPUS = 128  # of one node: the ledger has as many rows for every node as for the one with most
+_MOST_GPUS = 128  # per node: the ledger's arrays have as many rows as the node with the most cards
 
 
 def _nobody_waits(namespace: str) -> None:
-    """Where nobody is to be woken."""
+    """For programs that wake no pods."""
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """What an object stands for as long as it exists; ``uid`` is the object's."""
+    """The card that an object stands for as long as it exists; ``uid`` is the object's."""
 
     uid: str
     node: NodeName
@@ -69,11 +69,11 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def _nameless(uid: PodUID) -> Pod | None:
-    """Where no names are kept."""
+    """For programs that keep no names."""
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """A pod that is known from a single read only, which was answered at ``since`` (the ledger's clock)."""
+    """A pod known only from a single read, answered at ``since`` (the ledger's clock)."""
 
     namespace: str
     name: str
@@ -81,20 +81,20 @@ class Unseen(msgspec.Struct, frozen=True):
 
 
 class CardHandlers:
-    """Reports of the agents -> cards of the ledger. ``shown`` is told of each that makes sense, after the ledger.
+    """Reports of the agents -> cards of the ledger. ``shown`` is called with each valid one, after the ledger.
 
-    A card stays on its node as long as its object exists: one that was carried to another machine counts there when the
-    old object is gone and a new one made. The API server refuses the rest too, but it may be older than these rules.
-    No node has more devices than a machine can have: the token of an agent can make objects of any number.
+    A card stays on its node as long as its object exists: one that was moved to another machine counts there once the
+    old object is gone and a new one is created. The API server's own rules refuse other changes too, but may be of an
+    older version. The number of devices per node is limited: an agent's token can create any number of objects.
     """
 
     def __init__(self, ledger: Ledger, *, freed: Freed, shown: Shown = lambda resource, card: None) -> None:
         self._ledger = ledger
         self._freed = freed
         self._shown = shown
-        self._known: dict[str, _Shown] = {}  # by the object's name, since a deletion tells no more
+        self._known: dict[str, _Shown] = {}  # by the object's name, since a deletion carries nothing else
         self._counts = Counter[tuple[NodeName, bool]]()
-        self._crowded: set[NodeName] = set()  # of which it was said
+        self._crowded: set[NodeName] = set()  # nodes for which this was logged
 
     def changed(self, resource: ExtendedResource) -> None:
         name = resource.metadata.name
@@ -130,7 +130,7 @@ class CardHandlers:
             self._ledger.withhold(known.card, None)
 
     def _has_room(self, new: _Shown) -> bool:
-        """Whether its node may have one more, which is counted then."""
+        """Whether the node may have one more device of the kind; if so, it is counted."""
         most = _MOST_GPUS if new.is_gpu else device_file.MOST
         if self._counts[new.counted] >= most:
             if new.node not in self._crowded:
@@ -142,8 +142,8 @@ class CardHandlers:
 
 
 class ClassHandlers:
-    """ResourceClasses -> classes of the index. ``changed_class`` is told of each that means something new; of one that
-    is gone nobody need be told, since who waits for it waits on."""
+    """ResourceClasses -> classes of the index. ``changed_class`` is called with each class whose meaning changed, but
+    not for deleted ones, since pods that wait for them keep waiting."""
 
     def __init__(self, index: ClassIndex, *, changed_class: Callable[[str], None] = lambda name: None) -> None:
         self._index = index
@@ -162,8 +162,8 @@ class ClassHandlers:
 
 
 class PodHandlers:
-    """Pods -> waiting pods and holds of the ledger. ``freed`` is told of nodes with new room, ``eased`` of namespaces
-    that hold less than before; ``named`` finds the pod for an event."""
+    """Pods -> waiting pods and holds of the ledger. ``freed`` is called with nodes that have new room, ``eased`` with
+    namespaces that hold less than before; ``named`` finds the pod for an event."""
 
     def __init__(
         self,
@@ -187,22 +187,22 @@ class PodHandlers:
         self._warn = warn
         self._freed = freed
         self._needs_repair = needs_repair
-        self._departed: dict[PodUID, None] = {}  # the last that went, the oldest first
+        self._departed: dict[PodUID, None] = {}  # the last pods that went, the oldest first
         self._unseen: dict[PodUID, Unseen] = {}
 
     def changed(self, pod: Pod) -> None:
-        """The watch, or a list, says that a pod appeared or changed."""
+        """Handle a pod that appeared or changed, according to the watch or a list."""
         uid = PodUID(pod.metadata.uid)
         self._departed.pop(uid, None)
         self._unseen.pop(uid, None)
         try:
             self._apply(pod, uid)
-        except Exception:  # an error of ours, which the caller reports: a card that is held must not look free
+        except Exception:  # a bug, which the caller reports: a card that is held must not look free
             self._charge_as_written(pod, uid)
             raise
 
     def looked(self, pod: Pod) -> None:
-        """The pod as a single read has it; nothing if it is known to have gone meanwhile."""
+        """Handle the result of a single read; ignored if the pod is known to have gone in the meantime."""
         uid = PodUID(pod.metadata.uid)
         if uid in self._departed:
             return
@@ -211,19 +211,19 @@ class PodHandlers:
         self._apply(pod, uid)
 
     def unseen(self, seconds: float) -> list[tuple[PodUID, Unseen]]:
-        """Pods that were read so long ago, and that no watch has shown since: perhaps they were gone by then."""
+        """Pods read that long ago that no watch has shown since: they may have been gone already."""
         limit = self._ledger.now() - seconds
         return [(uid, read) for uid, read in self._unseen.items() if read.since <= limit]
 
     def listed(self, uids: set[str], asked: float) -> None:
-        """All pods that exist, of a list that was asked for at ``asked`` (the ledger's clock): the others are gone.
+        """Handle a complete list of pods, requested at ``asked`` (the ledger's clock): all others are gone.
 
-        A pod that was read later than that may be younger than the list: the watch shows it, or it is ``unseen``.
+        A pod that was read later than that may be newer than the list: the watch will show it, or it is ``unseen``.
         """
         younger = {uid for uid, read in self._unseen.items() if read.since >= asked}
         there = uids | younger
         held = [uid for uid, entry in self._ledger.entries() if uid not in there and entry.since < asked]
-        # No charge hangs on these: one that is younger than the list comes back with the watch.
+        # These hold no charge: one that is newer than the list comes back with the watch.
         others = [uid for uid in self._ledger.conflicts() if uid not in there]
         waiting = [pod.uid for pod in self._waiting.oldest_first() if pod.uid not in there]
         for uid in [*waiting, *(uid for uid in self._unseen if uid not in there)]:
@@ -243,7 +243,7 @@ class PodHandlers:
             self._unbound(pod, uid)
 
     def _charge_as_written(self, pod: Pod, uid: PodUID) -> None:
-        """The placement of a bound pod whose request could not be read: only the control plane writes placements."""
+        """Charge a bound pod whose request cannot be read by its placement, which only the control plane writes."""
         text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
         if pod.finished or not pod.spec.node_name or text is None:
             return
@@ -255,7 +255,7 @@ class PodHandlers:
             self._ledger.observe(uid, written, rank=_rank(pod))
 
     def gone(self, uid: PodUID) -> None:
-        """A pod finished or was deleted: what it held is free, and who could not be charged before may be now."""
+        """Release what a finished or deleted pod held, and charge pods that found no room before."""
         self._departed.pop(uid, None)
         self._departed[uid] = None
         self._unseen.pop(uid, None)
@@ -269,12 +269,12 @@ class PodHandlers:
         self.given_back(entry)
 
     def given_back(self, entry: Entry) -> None:
-        """A hold has ended: its cards are free, and its namespace may have others."""
+        """Handle a hold that ended: its cards are free, and its namespace may hold others."""
         self.freed(entry.placement.node)
         self._eased(entry.owner.namespace)
 
     def freed(self, node: NodeName) -> None:
-        """Something became free: charge those who could not be charged before, and wake those who wait."""
+        """Charge pods that could not be charged before, and wake those that wait."""
         for other, claimed in self._ledger.stirred().items():
             self._ledger.observe(other, claimed)
         self._displaced()
@@ -308,7 +308,7 @@ class PodHandlers:
             self._displaced()
             elsewhere = self._ledger.misplaced(claimed)
             if refusal is not None and self._ledger.before_move(uid, claimed, version=pod.metadata.version):
-                self._needs_repair(pod)  # to be written again if it cannot be stored any more
+                self._needs_repair(pod)  # it is written again if the move can no longer be stored
             elif refusal is not None:
                 self._doubt(pod, uid, refusal.message)
             elif elsewhere is not None:
@@ -321,7 +321,7 @@ class PodHandlers:
             self._needs_repair(pod)
 
     def _displaced(self) -> None:
-        """Tell those that gave way to a pod that was granted the same cards before them."""
+        """Warn pods that gave way to one that was granted the same cards before them."""
         for uid in self._ledger.displaced():
             log.warning("hold gives way uid=%s", uid)
             pod = self._named(uid)
@@ -352,19 +352,19 @@ class PodHandlers:
         if entry.placement.node == pod.spec.node_name:
             self._ledger.confirm(uid)
             self._needs_repair(pod)
-        else:  # somebody else bound it, so the Binding that was assumed here can no longer succeed
+        else:  # another program bound it, so the Binding that was assumed here can no longer succeed
             self._ledger.forget(uid)
             self.given_back(entry)
 
 
 def _told(reason: str, *, held: bool) -> str:
-    """The event's message. ``held``: the ledger knows what the pod was given, so its annotation is repaired."""
+    """The event's message. ``held``: the ledger knows the pod's placement, so the annotation is repaired."""
     if reason != _UNPLACED:
         return f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}"
     return f"the pod's {placement.ANNOTATION} is missing; Fractile writes it again" if held else reason
 
 
 def _rank(pod: Pod) -> Rank:
-    """When the pod was granted its cards, compared with others."""
+    """The pod's rank, from when it was granted its cards."""
     created = pod.metadata.creation_timestamp or ""
     return rank(waits=not pod.status.has_run, bound=pod.status.bound_at, created=created)

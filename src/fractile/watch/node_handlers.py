@@ -1,6 +1,6 @@
-"""Nodes, pods and namespaces of the API -> what scores need of them.
+"""Nodes, pods and namespaces of the API -> what scores need to know about them.
 
-Failure rule: what cannot be read counts as nothing. Scores only order nodes that fit; who fits is decided elsewhere.
+Failure rule: what cannot be read counts as nothing. Scores only order nodes that fit; fitting is decided elsewhere.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,12 +22,12 @@ from fractile.wire.kubernetes.objects import Namespace, Pod
 from fractile.wire.kubernetes.pod_totals import PodTotals, of_node, of_pod
 
 _ALIKE = 4096  # kinds of pods that are remembered
-_FEW = 8  # containers that are kept one by one
+_FEW = 8  # the most containers that are kept individually
 
 
 class NodeHandlers:
-    """Keeps CPU and memory of nodes, and the pods seen. Pods that ask by a class count for the mix when their node is
-    sought: what a class gives is not known before."""
+    """Keeps CPU and memory of nodes, and the pods seen. Pods that ask by class count for the mix only when their node
+    is chosen: what a class gives is not known before."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class NodeHandlers:
         self._wishes: dict[Hashable, PodDemand] = {}
 
     def node_changed(self, name: str, allocatable: dict[str, Any] | None) -> None:
-        """A node, with what it can give."""
+        """Handle a node with its allocatable resources."""
         self._totals.put_node(NodeName(name), of_node(allocatable))
 
     def node_gone(self, gone: Gone) -> None:
         self._totals.drop_node(NodeName(gone.name))
 
     def pod_changed(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+        """Handle a pod that appeared or changed."""
         uid = PodUID(pod.metadata.uid)
         if pod.finished:
             self.pod_gone(uid)
@@ -67,17 +67,17 @@ class NodeHandlers:
             self._totals.put_pod(uid, NodeName(pod.spec.node_name), wish)
 
     def pod_expected(self, pod: Pod, node: str) -> None:
-        """The pod will be on that node: it is nominated."""
+        """Count a nominated pod on its node."""
         request = parse_pod(pod, self._unit, self._dialects)
         known = request if isinstance(request, PodRequest) else None
         self._totals.put_pod(PodUID(pod.metadata.uid), NodeName(node), self._wish(known, of_pod(pod)))
 
     def pod_not_expected(self, uid: PodUID) -> None:
-        """It will not after all."""
+        """Uncount a pod that is no longer nominated."""
         self._totals.drop_pod(uid)
 
     def _wish(self, request: PodRequest | None, totals: PodTotals) -> PodDemand:
-        """The same for all pods of a workload, so it is worked out once, unless cards have a say in it."""
+        """The demand. It is the same for all pods of a workload, so it is cached unless it depends on the cards."""
         containers = () if request is None else request.containers
         if not all(c.request.selector is ANY for c in containers):
             return wish_of(request, totals, self._arrays)
@@ -90,13 +90,13 @@ class NodeHandlers:
         return found
 
     def pod_gone(self, uid: PodUID) -> None:
-        """A pod finished or was deleted."""
+        """Handle a pod that finished or was deleted."""
         self._totals.drop_pod(uid)
         self._seen.gone(uid)
 
 
 def _key(containers: Sequence[ContainerRequest], totals: PodTotals) -> Hashable:
-    """What decides the wish, without names; sixteen bytes where it would be long."""
+    """What determines the demand, without names; sixteen bytes where it would be long."""
     asked = tuple(_asked(c) for c in containers)
     if len(asked) <= _FEW:
         return asked, totals

@@ -1,7 +1,7 @@
 """The labels of pods, each set kept once for all pods that have it, and dropped with the last of them.
 
-A tenant gives its pods labels as it likes, up to the 1.5 MB that the API server stores, and other ones at any time. So
-long ones are not kept: nobody knows then which PodDisruptionBudgets select such a pod.
+A tenant can give its pods any labels, up to the 1.5 MB that the API server stores, and change them at any time. So long
+label sets are not kept; which PodDisruptionBudgets select such a pod is then unknown.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from hashlib import blake2b
 import msgspec
 
 MOST = 2**14  # bytes of a pod's labels; 43 of the longest that Kubernetes takes
-_EACH = 64  # bytes that each costs besides its text, at the least
+_EACH = 64  # the least bytes that each label costs in addition to its text
 _UNKNOWN = b""  # the key of labels that are not kept
 
 
 class Labels(msgspec.Struct, frozen=True, gc=False):
-    """``key``: the same for the same labels. ``values``: None where they are too long to be kept."""
+    """``key``: equal for equal labels. ``values``: None if they are too long to be kept."""
 
     key: bytes
     values: Mapping[str, str] | None
@@ -43,5 +43,5 @@ class LabelSets:
             del self._users[labels.key], self._sets[labels.key]
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Number of sets that are kept."""
         return len(self._sets)

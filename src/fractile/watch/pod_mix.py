@@ -1,8 +1,8 @@
-"""The pods that came, as the mix of those to be expected: all that are there, and the last ones that are gone.
+"""The mix of expected pods, from those that came: all present ones, and the latest of those that are gone.
 
-A pod counts once, by its UID, however often it is retried. Who asks for no GPU does not count: it would be a constant
-in every score, and on a real cluster most pods are of that kind. Memory is bounded: a name for each pod that is there,
-and of those that are gone how many asked for the same in the same minute.
+A pod counts once, by its UID, however often it is retried. Pods that ask for no GPU do not count: they would be a
+constant in every score, and on a real cluster most pods are of that kind. Memory is bounded: one entry for each present
+pod, and for those that are gone only how many had the same demand in the same minute.
 """
 
 from collections import Counter, deque
@@ -16,20 +16,20 @@ from fractile.policy.nodes.asked import asked
 from fractile.policy.nodes.mix import Mix, mix_of_counts
 from fractile.policy.nodes.view import TaskDemand
 
-_CLASSES = 48  # of the mix, the commonest; the cost of a score grows with them
-_TOGETHER = 60.0  # seconds; pods that go within that are forgotten at the same time
-_SHARE = 16  # a mix is out of date when a sixteenth of the pods are others
+_CLASSES = 48  # most frequent classes that the mix has; the cost of a score grows with them
+_TOGETHER = 60.0  # seconds; pods that leave within that are forgotten at the same time
+_SHARE = 16  # a mix is out of date when a sixteenth of the pods have changed
 
 
 class MixWindow(msgspec.Struct, frozen=True):
-    """How long pods that are gone count, and how many of them."""
+    """How long pods that are gone count, and at most how many."""
 
     seconds: float = 7 * 24 * 3600.0
     most: int = 20_000
 
 
 class _Gone(msgspec.Struct):
-    """Pods that went at about the same time."""
+    """Pods that left at about the same time."""
 
     first: float
     last: float
@@ -47,10 +47,10 @@ class SeenPods:
         self._gone_count = 0
         self._counts: Counter[PodDemand] = Counter()
         self._changes = 0
-        self._read = -1  # changes that the last mix knew
+        self._read = -1  # changes that the last mix included
 
     def put(self, uid: PodUID, wish: PodDemand) -> None:
-        """A pod is there, waiting or bound; what it asks for may be nothing that is known yet (``better``)."""
+        """Add a pod, waiting or bound; its demand may still be unknown (``better``)."""
         before = self._there.get(uid)
         if before == wish or (before is not None and not wish.asks):
             return
@@ -61,12 +61,12 @@ class SeenPods:
         self._changes += 1
 
     def better(self, uid: PodUID, wish: PodDemand) -> None:
-        """More is known of what the pod asks for. One that is not there stays so: nobody would say that it is gone."""
+        """Update the demand of a pod. An unknown pod is not added: its removal would never be reported."""
         if uid in self._there:
             self.put(uid, wish)
 
     def gone(self, uid: PodUID) -> None:
-        """The pod has finished or was deleted: it counts on for a while."""
+        """Handle a pod that finished or was deleted: it still counts for a while."""
         wish = self._there.pop(uid, None)
         if wish is not None and wish.asks:
             now = self._clock()
@@ -78,12 +78,12 @@ class SeenPods:
             self._forget()
 
     def __len__(self) -> int:
-        """How many count."""
+        """Number of pods that count."""
         return len(self._there) + self._gone_count
 
     @property
     def outdated(self) -> bool:
-        """Whether so many pods came since the last mix that there should be another."""
+        """Whether enough pods came or went since the last mix that a new one is due."""
         self._forget()
         if self._read < 0:
             return self._changes > 0
@@ -94,7 +94,7 @@ class SeenPods:
         return mix_of_wishes(self.counts(), card)
 
     def counts(self) -> dict[PodDemand, int]:
-        """How many pods ask for what, now; from here on the mix that is made of it is the last one."""
+        """Number of pods by demand; marks the mix that is made from it as the last one."""
         self._forget()
         self._read = self._changes
         return dict(self._counts)
@@ -123,8 +123,8 @@ class SeenPods:
 
 
 def mix_of_wishes(counts: Mapping[PodDemand, int], card: int) -> Mix:
-    """The pods as requests on cards of so many MiB, the commonest classes; without those that none could hold. A tenth
-    of a second where each of 20,000 pods asks for something else: work for a thread."""
+    """The pods as requests on cards of so many MiB: the most frequent classes, without those that no card could hold.
+    Takes a tenth of a second when each of 20,000 pods has a different demand: run it in a thread."""
     asks: Counter[TaskDemand] = Counter()
     for wish, count in counts.items():
         ask = asked(wish, card)

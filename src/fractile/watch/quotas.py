@@ -1,13 +1,13 @@
-"""Follows the ConfigMap of quotas and the labels of nodes, and tells the ledger what they say.
+"""Follows the ConfigMap of quotas and the labels of nodes, and updates the ledger from them.
 
-Level-triggered: the last state of the ConfigMap is what counts. One that makes no sense changes nothing: the quotas
-stay as they were, and an event on it says where and why. A program that has just started takes those that were kept
-for it (``quota_kept``). Where it is known that there was no ConfigMap before, that stays in force: nobody is limited.
-Failure rule: a program that has just started, for which nothing was kept, gives nobody a card until somebody corrects
-it. To forget all quotas for a typing error would give away what others count on. A ConfigMap that is not
-there limits nobody; one that was deleted counts for some seconds more, since to replace it is to delete it first.
+Level-triggered: the last state of the ConfigMap counts. An invalid one changes nothing: the quotas stay as they were,
+and an event on it says where and why. A program that has just started uses the quotas kept for it
+(``reconcile.kept_quotas``). If there was no ConfigMap before, that state stays in force: nothing is limited.
+Failure rule: a program that has just started without kept quotas gives no pod a card until the ConfigMap is corrected,
+since to drop all quotas for a typing error would give away what other tenants count on. A missing ConfigMap limits
+nothing; a deleted one counts for some more seconds, since replacing it means deleting it first.
 
-Quotas are for pods that are still to be placed: nobody who runs loses anything, and what runs counts.
+Quotas are for pods that are still to be placed: running pods lose nothing, and what they hold counts.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from fractile.wire.kubernetes.objects import ConfigMap, ObjectMeta
 
 log = logging.getLogger(__name__)
 
-AWAY = 5.0  # seconds after which a ConfigMap that was deleted limits nobody
+AWAY = 5.0  # seconds after which a deleted ConfigMap no longer limits anything
 
 
 class Cancels(Protocol):
@@ -34,7 +34,7 @@ class Cancels(Protocol):
 
 
 Later = Callable[[float, Callable[[], None]], Cancels]  # after so many seconds, unless it is cancelled
-Tell = Callable[[ObjectRef, str, str, EventKind], None]  # about what, the event's reason, message
+Tell = Callable[[ObjectRef, str, str, EventKind], None]  # the object, the event's reason, message
 
 
 def _later(seconds: float, call: Callable[[], None]) -> Cancels:
@@ -42,9 +42,9 @@ def _later(seconds: float, call: Callable[[], None]) -> Cancels:
 
 
 class QuotaHandlers:
-    """``source``: namespace and name of the ConfigMap, for sentences. ``others``: whether namespaces that it does not
-    name may use cards. ``eased`` is told whenever somebody may have more than before, as far as anybody can say;
-    ``keep`` whenever ``text`` is another one."""
+    """``source``: namespace and name of the ConfigMap, for messages. ``others``: whether namespaces that it does not
+    name may use cards. ``eased`` is called whenever a namespace might have more than before; ``keep`` whenever ``text``
+    changes."""
 
     def __init__(
         self,
@@ -58,22 +58,22 @@ class QuotaHandlers:
         later: Later = _later,
     ) -> None:
         self._later = later
-        self._leaving: Cancels | None = None  # it was deleted, and nobody has made it again yet
+        self._leaving: Cancels | None = None  # it was deleted, and has not been recreated yet
         self._usage = usage
         self._source = source
         self._others = others
         self._tell = tell
         self._eased = eased
         self._keep = keep
-        self._good: dict[str, NamespaceQuota] | None = None  # the last that made sense
+        self._good: dict[str, NamespaceQuota] | None = None  # the last valid one
         self._recalled: dict[str, NamespaceQuota] | None = None  # of an earlier program
-        self._absent = False  # there was none when we looked last, and none that made sense since
-        self.problem = ""  # what is wrong with the ConfigMap as it is now
-        self.text: str | None = None  # what it says, "" when there is none; None: nothing that is known makes sense
+        self._absent = False  # there was no ConfigMap at the last check, and no valid one since
+        self.problem = ""  # what is wrong with the current ConfigMap
+        self.text: str | None = None  # its content, "" when there is no ConfigMap; None: no valid content is known
         usage.limit(Quota(others=others))
 
     def changed(self, config: ConfigMap) -> None:
-        """The ConfigMap is there, or says something else."""
+        """Handle a ConfigMap that appeared or changed."""
         self._stays()
         about = ObjectRef("ConfigMap", config.metadata.namespace, config.metadata.name, config.metadata.uid)
         try:
@@ -93,7 +93,7 @@ class QuotaHandlers:
         self._tell(about, "QuotaRead", f"in force for {len(quotas)} namespace{'s' * (len(quotas) != 1)}", "Normal")
 
     def gone(self, _: Gone) -> None:
-        """The ConfigMap was deleted. Its quotas count for ``AWAY`` seconds more."""
+        """Handle the deletion of the ConfigMap. Its quotas count for ``AWAY`` more seconds."""
         self._stays()
         self._leaving = self._later(AWAY, self._left)
 
@@ -112,20 +112,20 @@ class QuotaHandlers:
         log.warning("quotas gone source=%s", self._source)
 
     def synced(self) -> None:
-        """What there is of the ConfigMap has been shown: it is not there if it was not."""
+        """Handle the end of the first list: a ConfigMap that was not shown by then does not exist."""
         if self.text is None and not self.problem:
             self._recalled = None
             self._absent = True
             self._say("")
 
     def recall(self, quotas: dict[str, NamespaceQuota]) -> None:
-        """These were in force before this program started; they count if the ConfigMap makes no sense."""
+        """Take the quotas that were in force before this program started; they count if the ConfigMap is invalid."""
         self._recalled = quotas
         if self.problem and self._good is None:
             self._stay(quotas)
 
     def node_changed(self, node: ObjectMeta) -> None:
-        """A node, with its labels or without."""
+        """Handle a node that appeared or changed, with or without labels."""
         self._place(NodeName(node.name), place_of(node))
 
     def node_gone(self, node: Gone) -> None:
@@ -169,7 +169,7 @@ class QuotaHandlers:
 
 
 def place_of(node: ObjectMeta) -> NodePlace:
-    """What the node's labels say."""
+    """The node's place, from its labels."""
     labels = node.labels or {}
     return NodePlace(_first(labels, POOL_LABELS), _first(labels, MODEL_LABELS))
 

@@ -1,8 +1,8 @@
-"""Follows the file of sharing rules and the pools of the nodes, and tells the ledger what holds for each card.
+"""Follows the file of sharing rules and the pools of the nodes, and sets the ledger's rule for each card.
 
-Level-triggered: the file's text is compared every few seconds, which also sees how kubelet replaces a ConfigMap.
-Failure rule: a file that cannot be read or makes no sense stops the program at its start; later it is told once, and
-the rules stay as they were. Rules are for pods that are still to be placed: nobody who runs loses anything.
+Level-triggered: the file's text is compared every few seconds, which also detects how kubelet replaces a ConfigMap.
+Failure rule: a file that is unreadable or invalid stops the program at its start; later it is logged once, and the
+rules stay as they were. Rules are for pods that are still to be placed: running pods lose nothing.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from fractile.model.units import NodeName
 from fractile.wire.files import sharing_file
 from fractile.wire.kubernetes.objects import Node
 
-_LOOK = 2.0  # seconds between two looks at the file
+_LOOK = 2.0  # seconds between two checks of the file
 
 log = logging.getLogger(__name__)
 
 
 class SharingRules:
-    """``freed`` is told of every node where more may be placed than before, as far as anybody can say."""
+    """``freed`` is called with every node where more might fit than before."""
 
     def __init__(
         self, file: Path, *, ledger: Ledger, freed: Callable[[NodeName], None], sleep: Sleep = asyncio.sleep
@@ -44,20 +44,20 @@ class SharingRules:
         ledger.share_by(self.rule, sized=self._sharing.sized)
 
     def rule(self, node: NodeName, model: str) -> SharingRule:
-        """What holds for the cards of that model on that node."""
+        """The rule for the cards of that model on that node."""
         key = (self._pools.get(node, ""), model)
         if key not in self._rules:
             self._rules[key] = self._sharing.rule(*key)
         return self._rules[key]
 
     async def run(self) -> None:
-        """Look at the file forever."""
+        """Check the file forever."""
         while True:
             await self._sleep(_LOOK)
             self.look()
 
     def look(self) -> None:
-        """Take over what the file says now."""
+        """Apply what the file says now."""
         try:
             text = self._read()
             if text == self._text:
@@ -75,7 +75,7 @@ class SharingRules:
             self._freed(node)
 
     def changed(self, node: Node) -> None:
-        """A node, with its label or without."""
+        """Handle a node that appeared or changed, with or without the label."""
         self._put(NodeName(node.metadata.name), (node.metadata.labels or {}).get(sharing_file.POOL_LABEL, ""))
 
     def gone(self, node: Gone) -> None:

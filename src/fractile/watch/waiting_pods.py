@@ -1,4 +1,4 @@
-"""The pods that ask for a GPU and are not bound yet: what bind and wake-up need to know of them."""
+"""The pods that ask for a GPU and are not bound yet: what bind and wake-up need to know about them."""
 
 import msgspec
 
@@ -8,8 +8,8 @@ from fractile.model.units import PodUID
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """An unbound pod. ``created`` is its RFC 3339 creation time, which sorts as text. ``nominated``: the node where
-    kube-scheduler means to put it, "" for none, and for a nomination of ours. ``gated``: no scheduler looks at it."""
+    """An unbound pod. ``created``: its RFC 3339 creation time, which sorts as text. ``nominated``: the node to which
+    kube-scheduler nominated it, "" for none or for a nomination of ours. ``gated``: no scheduler considers it yet."""
 
     uid: PodUID
     namespace: str

@@ -1,4 +1,5 @@
-"""Every format that leaves a process, encoded and decoded once, versioned, with a golden file in tests/wire/golden.
+"""Encode and decode every format that leaves a process: once, versioned, with a golden file in tests/wire/golden.
 
-Consumes ``model``; every program, dialect and adapter reads and writes through it. Malformed input raises WireError.
+Uses ``model``; every program, dialect and adapter reads and writes through this package. Malformed input raises
+WireError.
 """

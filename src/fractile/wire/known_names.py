@@ -1,17 +1,17 @@
-"""Thousands of node names in and their scores out, without a Python object for any of them.
+"""Look up thousands of node names and encode their scores without a Python object for each.
 
-To make 5,000 strings, look each up and write an object with its score costs more than three times what decoding and
-encoding them costs. Here the bytes of the request are an array: quotes are found, each name is cut out as a row of
-64-bit words, the words become a hash, and a table says which known name has it. Then all rows are compared with those
-of the names found, so that nothing rests on the hash. The answer is put together from rows that are encoded already.
+Making 5,000 strings, looking each up and writing an object with its score costs more than three times as much as
+decoding and encoding them. Here the bytes of the request are an array: quotes are found, each name is cut out as a row
+of 64-bit words, the words are hashed, and a table maps the hash to a known name. Then all rows are compared with those
+of the names found, so nothing relies on the hash. The answer is assembled from rows that are already encoded.
 
     ["n-1","n-22",...] ──> quotes ──> rows of words ──> hash ──> one of two tables ──> places, compared
     places, scores     ──> rows of ,{"Host":"n-1","Score":0} of one width each, digits added ──> bytes
 
-What is large is kept between calls: memory that is given back to the system and taken again costs as much as all else.
+Large arrays are kept between calls: returning their memory to the system and taking it again costs as much as all else.
 
-Whatever is not exactly a list of known names without spaces, as kube-scheduler writes it, is left to the decoder:
-names that nobody knows, escapes, names of more than 64 bytes.
+Anything but a list of known names without spaces, as kube-scheduler writes it, is left to the decoder: unknown names,
+escapes, names of more than 64 bytes.
 """
 
 from collections.abc import Sequence
@@ -32,24 +32,24 @@ _BETWEEN = 3  # from a closing quote to the first byte of the next name
 _HOST, _SCORE, _END = b',{"Host":"', b'","Score":', b"}"
 _AROUND = len(_HOST) + len(_SCORE) + 1 + len(_END)  # a name
 _TEN = 10
-_SPARSE = 8  # slots for each name: then one of sixteen finds its own taken
-_WIDER = 2  # bits of the second table more than of the first: it is seldom looked into
+_SPARSE = 8  # slots for each name: then one name in sixteen finds its slot taken
+_WIDER = 2  # bits more in the second table than in the first: it is seldom used
 _TRIES = 32
 _GOLDEN, _HALF, _WHOLE = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), 64
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """Which name has a hash: one by its top bits; those who find that slot taken stand in the second, by the next."""
+    """Which name has a hash, by its top bits; names whose slot is taken are in the second table, by the next bits."""
 
-    words: list[int]  # by which all names differ
-    factors: _Words  # one for each of those
+    words: list[int]  # the words that tell all names apart
+    factors: _Words  # one for each of these words
     hashes: _Words  # of each name
     first: NDArray[np.int32]
     second: NDArray[np.int32]
     bits: int
 
     def find(self, rows: _Words) -> _Ints:
-        """For each row the name that it is, if it is one."""
+        """For each row the index of the name that it must be if it is a known name."""
         hashes = _hashes(rows, self.words, self.factors)
         places = self.first.take(_slots(hashes, self.bits))
         others = (self.hashes.take(places) != hashes).nonzero()[0]
@@ -59,7 +59,7 @@ class _Table(msgspec.Struct, frozen=True):
 
 
 class _Scratch:
-    """Arrays that are written again and again. Those that are smaller than what was asked for are made anew."""
+    """Arrays that are reused between calls; an array that is too small is replaced."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Bytes] = {}
@@ -75,8 +75,8 @@ class _Scratch:
 
 
 class KnownNames:
-    """Those of some names that can be told by their bytes. A name's place is its index; None is a place without. Not
-    for several threads."""
+    """The names that can be recognised by their bytes. A name's place is its index; None is a place without a name. Not
+    thread-safe."""
 
     def __init__(self, names: Sequence[str | None]) -> None:
         self._names = list(names)
@@ -94,7 +94,7 @@ class KnownNames:
         self._encoded: dict[tuple[int, bool], _Rows] = {}
 
     def holds(self, names: Sequence[str | None]) -> bool:
-        """Whether it was made of these."""
+        """Whether this object was built from these names."""
         return self._names == names
 
     def find(self, text: bytes | msgspec.Raw) -> "FoundNames | None":
@@ -118,8 +118,8 @@ class KnownNames:
         return FoundNames(self._of.take(found), found) if alike else None
 
     def scored(self, found: "FoundNames", scores: _Ints) -> bytes:
-        """The answer of prioritize with a score of 0 .. 10 for each. Names of one length stand together: to
-        kube-scheduler their order means nothing."""
+        """The answer of prioritize, with a score of 0 .. 10 for each name. Names of equal length are grouped, since
+        kube-scheduler ignores the order."""
         sort = 2 * self._lengths.take(found.rows) + (scores == _TEN)
         out = self._scratch.bytes("out", int((sort // 2 + sort % 2).sum()) + len(sort) * _AROUND + 1)
         written = 0
@@ -144,19 +144,19 @@ class KnownNames:
 
 
 class FoundNames(msgspec.Struct, frozen=True):
-    """``places`` of names, in the order of the request. ``rows``: among those that can be told by their bytes."""
+    """``places`` of the names, in the order of the request; ``rows``: among the names recognised by their bytes."""
 
     places: _Ints
     rows: _Ints
 
 
 def _plain(name: str) -> bool:
-    """Whether its bytes in JSON are its own."""
+    """Whether JSON writes the name without escapes, and it is short enough."""
     return name.isascii() and name.isprintable() and not {'"', "\\"} & set(name) and 0 < len(name) <= _LONGEST
 
 
 def _masks(width: int) -> _Words:
-    """By length: a row that keeps so many bytes. [width + 1, words]"""
+    """For each length a mask that keeps that many bytes. [width + 1, words]"""
     keep = np.arange(width) < np.arange(width + 1)[:, None]
     return (keep * np.uint8(255)).view(np.uint64)
 
@@ -172,7 +172,7 @@ def _separated(data: _Bytes, start: _Ints, end: _Ints) -> bool:
 
 
 def _cut(data: _Bytes, start: _Ints, lengths: _Ints, masks: _Words) -> _Words:
-    """The bytes of each name, and zeros behind them. What is shorter than the shortest needs no mask."""
+    """The bytes of each name, followed by zeros. Words that even the shortest name fills need no mask."""
     width = masks.shape[1] * _WORD
     windows = np.ndarray((len(data) - width,), f"V{width}", data, 0, (1,))
     rows = windows[start].view(np.uint64).reshape(len(start), -1)
@@ -182,8 +182,8 @@ def _cut(data: _Bytes, start: _Ints, lengths: _Ints, masks: _Words) -> _Words:
 
 
 def _hashes(rows: _Words, words: list[int], factors: _Words) -> _Words:
-    """Of each row. A word's upper half is added to its lower: a product spreads upwards only, and names differ in the
-    last byte of a word as often as in the first."""
+    """The hash of each row. A word's upper half is mixed into its lower half, since a product spreads upwards only and
+    names differ in the last byte of a word as often as in the first."""
     mixed = np.zeros(len(rows), np.uint64)
     for word, factor in zip(words, factors, strict=True):
         column = rows[:, word]
@@ -196,19 +196,19 @@ def _slots(hashes: _Words, bits: int) -> _Ints:
 
 
 def _later_slots(hashes: _Words, bits: int) -> _Ints:
-    """By the bits behind those of the first table."""
+    """The slots by the bits that follow those of the first table."""
     return _slots(hashes << np.uint64(bits), bits + _WIDER)
 
 
 def _table(rows: _Words) -> _Table | None:
-    """None if the names do not go into two tables, which no cluster is known to do."""
+    """The table; None if the names do not fit into two tables, which has not been seen in any cluster."""
     bits, words = (len(rows) * _SPARSE).bit_length(), _telling(rows)
     tries = (_tried(rows, words, bits, seed=t) for t in range(_TRIES))
     return next((found for found in tries if found is not None), None)
 
 
 def _telling(rows: _Words) -> list[int]:
-    """The first words that tell all names apart: what follows is mostly the name of the network."""
+    """The first words that tell all names apart: what follows is mostly the domain."""
     words: list[int] = []
     for word in (rows != rows[0]).any(axis=0).nonzero()[0].tolist():
         words.append(word)
@@ -228,14 +228,14 @@ def _tried(rows: _Words, words: list[int], bits: int, *, seed: int) -> _Table | 
 
 
 def _fill(slots: _Ints, who: _Ints, bits: int) -> tuple[NDArray[np.int32], _Ints]:
-    """A table, and those who found their slot taken."""
+    """A table, and the names whose slot was taken."""
     table = np.zeros(1 << bits, np.int32)
     table[slots] = who
     return table, who[table[slots] != who]
 
 
 def _nth(lengths: _Ints) -> _Ints:
-    """Of each name: how many of its length stand before it."""
+    """For each name, how many names of its length come before it."""
     nth = np.zeros(len(lengths), np.int64)
     for length in np.unique(lengths).tolist():
         which = (lengths == length).nonzero()[0]

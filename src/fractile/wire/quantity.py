@@ -1,7 +1,7 @@
 """Kubernetes quantities ("8138", "4Gi", "1e3", "500m") as exact integers.
 
-Source: the grammar in the Kubernetes API conventions for resource.Quantity. Extended resources must be whole
-numbers; anything else that reaches us is a malformed or hostile body and is refused with a sentence.
+Source: the grammar in the Kubernetes API conventions for resource.Quantity. Extended resources must be whole numbers;
+any other amount is malformed or hostile and is refused with a sentence.
 """
 
 import re
@@ -23,12 +23,12 @@ _SUFFIX = {
 
 
 def whole_number(value: object) -> int:
-    """The quantity as an integer in 0 .. 2^63-1; WireError when it is negative, fractional, too large or none."""
+    """The quantity as an integer in 0 .. 2^63-1; WireError when it is negative, fractional, too large or invalid."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
-        return int(value)  # as nearly all are written; a tenth of the time
+        return int(value)  # nearly all are written so; takes a tenth of the time
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise WireError(f"a {type(value).__name__} is not a quantity; write a whole number such as 4")
-    # An int is not written out first: Python refuses to do that beyond 4,300 digits.
+    # Ints are not converted to text first: Python refuses that beyond 4,300 digits.
     exact = Fraction(value) if isinstance(value, int) else parse(str(value))
     if exact < 0:
         raise WireError(f"{_shown(value)} is negative; write a whole number such as 4")

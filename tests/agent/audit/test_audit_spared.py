@@ -208,7 +208,7 @@ async def test_a_pod_that_another_device_plugin_gave_the_card_before_is_warned_o
         pytest.param(
             "tencent.com/vcuda-memory", dp.ContainerAllocateResponse(), True, id="a resource that counts only"
         ),
-        pytest.param("fractile.dev/device", dp.ContainerAllocateResponse(), True, id="a device that is no GPU"),
+        pytest.param("fractile.dev/device", dp.ContainerAllocateResponse(), True, id="a non-GPU device"),
         pytest.param("nvidia.com/hostdev", NVIDIA, True, id="a network card"),
         pytest.param("example.com/fuse", NVIDIA, True, id="a device of somebody else"),
     ],

@@ -1,5 +1,5 @@
 """Containers that ask by class on their node: the amounts are those of the placement, whatever the classes say now;
-devices that are no GPUs beside cards of one container."""
+non-GPU devices beside cards of one container."""
 
 import pytest
 

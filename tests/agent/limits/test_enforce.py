@@ -188,7 +188,7 @@ async def test_a_users_annotation_is_refused_with_an_event_and_followed_where_th
         assert state(w, pod) is None
 
         w.server.merge("/api/v1/namespaces/default", {"metadata": {"labels": {OPTIONAL: "true"}}})
-        await w.restart_agent()  # reads the label anew at once, not within half a minute
+        await w.restart_agent()  # reads the label again at once, not within half a minute
         await w.ready()
         await until(lambda: w.limits(pod, "c").flags == FLAG_OFF)
         await until(lambda: "namespace permits it" in (state(w, pod) or ""))

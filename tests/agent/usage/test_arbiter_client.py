@@ -1,4 +1,4 @@
-"""The arbiter's answer: from the real one, and from things that are none."""
+"""The arbiter's answer: from the real one, and from what is not one."""
 
 import asyncio
 import shutil

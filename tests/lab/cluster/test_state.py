@@ -45,7 +45,7 @@ def test_what_cards_say_of_themselves_is_kept(place: ClusterLayout) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[1", '{"version": 2}'])
 def test_an_unreadable_state_names_the_remedy(place: ClusterLayout, content: str) -> None:
     place.write(place.state, content)
-    with pytest.raises(SetupError, match="run `fractile down --name a` and start anew"):
+    with pytest.raises(SetupError, match="run `fractile down --name a` and start again"):
         state.load(place)
 
 

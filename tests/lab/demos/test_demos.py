@@ -16,7 +16,7 @@ PODS = {name: w.pod(name, w.container(memory=1)) for name in ("a", "b")}
 
 
 class Cluster:
-    """Pods as kubectl shows them; what is made anew runs, unless it is refused ``again``."""
+    """Pods as kubectl shows them; what is made again runs, unless it is refused ``again``."""
 
     def __init__(self, refused: dict[str, str], *, again: bool = False) -> None:
         self.made: list[str] = []

@@ -1,4 +1,4 @@
-"""Devices that are no GPUs: which of them a container gets beside its cards."""
+"""Non-GPU devices: which of them a container gets beside its cards."""
 
 import pytest
 from msgspec import structs

@@ -142,7 +142,7 @@ def test_without_matplotlib_it_is_said_how_to_get_it(tmp_path: Path, monkeypatch
         assert name == "matplotlib"
 
     monkeypatch.setattr(folders.importlib.util, "find_spec", missing)
-    with pytest.raises(SetupError, match=r"pip install 'fractile\[report\]'"):
+    with pytest.raises(SetupError, match=r"the wheel's extra report"):
         folders.check(tmp_path / "out")
 
 

@@ -56,7 +56,7 @@ def test_a_file_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
         pytest.param([",1000,64,1,T4"], "line 2 column sn: it is empty", id="no name"),
         pytest.param(["a,1000,64,1,"], "line 2 column model: it is empty on a node with 1 GPUs", id="no model"),
         pytest.param(["a,1000,64"], "line 2 column 3: 3 cells under 5 headings", id="short line"),
-        pytest.param(["a,1000,64,²,T4"], "line 2 column gpu: '²' is not a whole number", id="a digit that is none"),
+        pytest.param(["a,1000,64,²,T4"], "line 2 column gpu: '²' is not a whole number", id="not a decimal digit"),
         pytest.param([], "has no nodes", id="no nodes"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The file of devices that are no GPUs."""
+"""The file of non-GPU devices."""
 
 import contextlib
 import json

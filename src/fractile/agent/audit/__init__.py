@@ -1,1 +1,1 @@
-"""Use of cards that no placement covers: found, told, and ended as ``--outside-ledger`` says."""
+"""Use of cards that no placement covers: found, reported, and ended as ``--outside-ledger`` says."""

@@ -1,15 +1,16 @@
-"""What is done about use of cards outside the ledger: it is counted, said once in the log and on the pod, and, by
-``--outside-ledger``, the pod is evicted.
+"""What is done about use of cards outside the ledger: it is counted, reported once in the log and on the pod, and,
+depending on ``--outside-ledger``, the pod is evicted.
 
-    warn        nobody
-    evict       pods that use a card of which they hold nothing, or that took the library away from their containers
-    evict-all   also pods that hold a part of it, and use it around the library otherwise or beyond the quota
+    warn        no pod
+    evict       pods that use a card of which they hold nothing, or that removed the library from their containers
+    evict-all   also pods that hold a part of it, and use it around the library in another way or beyond the quota
 
-A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
-start or end. What one look shows for certain, two processes of the pod may show (``streaks``). A pod is evicted when it
-has done so for the grace time, by whichever processes (``lasting``), one pod in a minute, and never one that ``spared``
-names. If its processes use the card when their time to end is over, the agent ends them (``overdue``). Failure rule: an
-event or eviction that the API server does not take is tried again as long as the finding stands.
+A finding counts when two polls in a row show it: between the query to the driver and the read of a region a process may
+allocate, start or end. What a single poll shows for certain may be shown by two processes of the pod (``streaks``). A
+pod is evicted when it has done so for the grace time, with any of its processes (``lasting``), one pod a minute, and
+never a pod that ``spared`` names. If its processes use the card when their time to end is over, the agent ends them
+(``overdue``). Failure rule: an event or eviction that the API server does not accept is retried as long as the finding
+stands.
 """
 
 import asyncio
@@ -43,23 +44,23 @@ GRACE = 60.0  # seconds
 REASON = "GPUOutsideLedger"
 EVICTED = "GPUOutsideLedgerEvicted"
 
-_AGAIN = 5.0  # seconds until the API server is asked once more
-_SPARED = 60.0  # until a pod that was spared is looked at again
-_BETWEEN = 60.0  # from one eviction to the next
+_AGAIN = 5.0  # seconds until the API server is called again
+_SPARED = 60.0  # until a spared pod is checked again
+_BETWEEN = 60.0  # between two evictions
 _CALL = 5.0
-_STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
-_GRACE = 30  # seconds that the pod's processes have to end, as by default, or less if the pod says so
-_MARGIN = 10  # that kubelet has beyond that
-_FRESH = 3.0  # seconds since a look showed the process on the card, for which that is taken for now
+_STARTING = 30.0  # in which kubelet may not have reported a pod's containers yet
+_GRACE = 30  # seconds that the pod's processes have to end, Kubernetes' default, or less if the pod says so
+_MARGIN = 10  # allowed to kubelet beyond that
+_FRESH = 3.0  # seconds for which a process that a poll showed on the card counts as still there
 
 log = logging.getLogger(__name__)
 
 
 class _Case(msgspec.Struct):
     """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
-    ``until``: the end of its grace time; ``spared``: why its pod was left alone when that was over, ``stays``: why it
-    is as was last read; ``gone``: the UID of its pod, if the API server does not have that any more; ``seen``: when a
-    look showed it last; ``evictable``: its pod could be evicted when it was told."""
+    ``until``: the end of its grace time; ``spared``: why its pod was spared then; ``stays``: the latest reason;
+    ``gone``: the UID of its pod, if the API server no longer has it; ``seen``: when a poll showed it last;
+    ``evictable``: its pod could be evicted when the finding was reported."""
 
     finding: Finding
     since: float
@@ -80,8 +81,8 @@ class _Case(msgspec.Struct):
 
 
 class OutsideAudit:
-    """``observe`` is called after every look and never waits; ``run`` tells and evicts; ``outside`` is what stands,
-    ``beyond`` what it comes to."""
+    """Call ``observe`` after every poll; it never waits. ``run`` reports and evicts; ``outside`` are the confirmed
+    findings, ``beyond`` their sums."""
 
     def __init__(
         self,
@@ -117,12 +118,13 @@ class OutsideAudit:
 
     @property
     def doubtful(self) -> bool:
-        """Whether another look should come soon, to confirm what was seen once."""
+        """Whether another poll should follow soon, to confirm a finding."""
         return any(case.looks == 1 for case in self._cases.values())
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """Of a pod that will be evicted, when at the earliest; of another, why it stays."""
+        """The confirmed findings: each with the earliest time of its pod's eviction, or with the reason why it
+        stays."""
         standing = [case for case in self._cases.values() if case.looks > 1]
         return tuple(
             msgspec.structs.replace(
@@ -132,13 +134,13 @@ class OutsideAudit:
         )
 
     def _left_alone(self, case: _Case) -> str:
-        """The rest of a sentence that begins with the pod; "" where the policy has it evicted, or there is no pod."""
+        """The rest of a sentence that begins with the pod; "" if the policy evicts it, or there is no pod."""
         if case.owner is None or case.finding.kind in self._kinds:
             return ""
         return f"is not evicted for that while {self._otherwise.sentence(case.owner, case.finding)}"
 
     def _evicted_in(self, case: _Case) -> float | None:
-        """One pod in a minute; a case without a known owner, or one that was not told yet, is nobody's yet."""
+        """One pod a minute; None for a case without a known owner, or that was not reported yet."""
         if case.finding.kind not in self._kinds or not case.told or case.owner is None or case.stays:
             return None
         if case.evicted:
@@ -147,7 +149,7 @@ class OutsideAudit:
 
     @property
     def beyond(self) -> Beyond:
-        """What the findings that stand come to, by container and card."""
+        """Bytes of the confirmed findings, by container and card."""
         found: dict[Part, int] = {}
         doubtful: set[Part] = set()
         for case in self._cases.values():
@@ -162,7 +164,7 @@ class OutsideAudit:
         return Beyond(found, frozenset(doubtful))
 
     def observe(self, findings: Sequence[Finding]) -> None:
-        """Compare with the look before."""
+        """Compare with the poll before."""
         now = self._clock()
         findings = [finding for finding in findings if not self._unrecorded(finding)]
         for streak in self._streaks.look(findings, since=self._now(), now=now):
@@ -181,20 +183,20 @@ class OutsideAudit:
         self.overdue.forget()
 
     def _unrecorded(self, finding: Finding) -> bool:
-        """Whether the process has a directory of ours and its pod a part of the card: somebody has removed the node's
-        record of that, which is no doing of the pod's, and is made again (``restore``)."""
+        """Whether the process has a directory of ours and its pod a part of the card: then the node's record of that
+        was removed, not by the pod, and ``restore`` rebuilds it."""
         process = finding.process
         if finding.kind != "no-slice" or process is None or not process.token:
             return False
         return self._owners.holds(process.places, finding.card)
 
     def _begin(self, key: tuple[str, ...], finding: Finding) -> _Case:
-        """A case, which begins with the first look at the pod's processes on the card."""
+        """A case, which begins with the first poll that showed the pod's processes on the card."""
         streak = self._streaks.of(finding) or Streak(finding, self._now(), self._clock())
         return self._cases.setdefault(key, _Case(finding, streak.since, streak.begun, streak.begun + self._grace))
 
     def _look(self, case: _Case, finding: Finding) -> None:
-        """What one look adds to it."""
+        """Add one poll to the case."""
         streak = self._streaks.of(finding)
         case.finding = _placed(finding, case.owner)
         case.looks = streak.looks if streak is not None else case.looks + 1
@@ -210,7 +212,7 @@ class OutsideAudit:
         self._wake.set()
 
     def _owned(self, case: _Case, owner: ProcessOwner | None) -> None:
-        """Whose it is; earlier processes may have used up a part of its grace time."""
+        """Set the case's owner; earlier processes may have used up a part of its grace time."""
         case.owner = owner
         if owner is not None:
             case.until = case.begun + self._grace - self._lasting.seconds(owner, case.finding, case.begun)
@@ -227,7 +229,7 @@ class OutsideAudit:
                 continue
 
     async def act(self) -> None:
-        """Say and do what is due; a few calls of the API server at most."""
+        """Report and do what is due; a few calls of the API server at most."""
         for case in [c for c in self._cases.values() if c.looks > 1]:
             self._known(case)
             if not case.gone and self._clock() >= case.begun + _STARTING:
@@ -245,7 +247,7 @@ class OutsideAudit:
         return (not case.told or self._to_evict(case)) and self._clock() >= case.next_try
 
     def _to_evict(self, case: _Case) -> bool:
-        """Whether it is time for that, as far as the finding says."""
+        """Whether the pod is to be evicted now, by kind and time of the finding."""
         mine = case.finding.kind in self._kinds and case.owner is not None and not case.evicted
         return mine and self._clock() >= case.until
 
@@ -255,17 +257,17 @@ class OutsideAudit:
         finding = case.finding
         if case.owner is None and finding.process is not None and finding.process.places:
             owner = await self._owners.of(finding.process.places)
-            if self._unrecorded(finding):  # known now that the owner is; the next look leaves it out
+            if self._unrecorded(finding):  # known now that the owner is; the next poll leaves it out
                 return
             if owner is not None and _container_to_come(owner, finding) and self._clock() < case.begun + _STARTING:
-                return  # asked again: whether that container was given the library depends on which one it is
+                return  # retried: whether that container was given the library depends on which one it is
             finding = case.finding = _placed(finding, owner)
             if finding.kind == "no-library":
                 self.found["no-library"] = self.found.get("no-library", 0) + 1
             self._owned(case, owner)
             if case.owner is None:
                 log.warning("outside the ledger kind=%s card=%s %s", finding.kind, finding.card, _who(case))
-                return  # asked again: the API server may not know the pod's containers yet
+                return  # retried: the API server may not know the pod's containers yet
         case.told = True
         log.warning(
             "outside the ledger kind=%s card=%s %s bytes=%s accounted=%s",
@@ -280,7 +282,7 @@ class OutsideAudit:
                 streak.stays, streak.evictable = case.stays, case.evictable
 
     def _known(self, case: _Case) -> None:
-        """What is known of its pod by another process."""
+        """Take over what another process of the pod has already established."""
         if case.told:
             return
         finding, streak = case.finding, self._streaks.of(case.finding)
@@ -290,11 +292,11 @@ class OutsideAudit:
             case.spared, case.next_try = streak.spared, streak.next_try
         elif case.owner is None and finding.process is not None:
             owner = self.overdue.owner(self._owners.outermost(finding.process.places))
-            if owner is not None:  # the API server may not have it any more
+            if owner is not None:  # the API server may no longer have it
                 self._owned(case, owner)
 
     async def _threat(self, case: _Case, owner: ProcessOwner) -> str:
-        """What becomes of the pod, as far as that can be said now."""
+        """What will happen to the pod, as far as it is known now."""
         if case.finding.kind not in self._kinds:
             await self._otherwise.ask(owner, case.finding)
             return staying(self._otherwise.sentence(owner, case.finding))
@@ -303,8 +305,8 @@ class OutsideAudit:
         return staying(f"it {case.stays}") if case.stays else announcement(case.until - case.begun)
 
     async def _why(self, owner: ProcessOwner, finding: Finding) -> str | None:
-        """Why the pod is spared."""
-        card = finding.card if finding.kind == "no-slice" else None  # of which it must hold nothing
+        """Why the pod is spared; "" if it is not, None if that is not known now."""
+        card = finding.card if finding.kind == "no-slice" else None  # of which an evicted pod must hold nothing
         library = finding.kind == "no-library" and "not-in-ledger" not in self._kinds
         return await self._spared.why(owner, card, given_library=library)
 
@@ -328,8 +330,9 @@ class OutsideAudit:
             if (streak := self._streaks.of(case.finding)) is not None:
                 streak.stays, streak.spared, streak.next_try = spared, spared, case.next_try
             return
-        # Not the API's eviction: it does not say where the pod is, so agents have no right to it (36-agents.yaml); a
-        # disruption budget of the pod's owner could forbid it for ever. Nor may the owner make it last longer.
+        # Not the Eviction API: its request does not say where the pod is, so agents have no right to it
+        # (36-agents.yaml), and a disruption budget of the pod's owner could forbid it permanently. Nor may the owner
+        # prolong the deletion.
         path = paths.pod(owner.namespace, owner.pod)
         try:
             async with asyncio.timeout(_CALL):
@@ -337,7 +340,7 @@ class OutsideAudit:
                 await self._client.delete(path, uid=owner.uid, grace_seconds=grace)
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             case.evicted = isinstance(e, ApiError) and e.code in (404, 409)  # gone, or another pod by now
-            if case.evicted and case.evictable:  # by force, after it was told; its processes are still there
+            if case.evicted and case.evictable:  # deleted by force after the report; its processes are still there
                 self.overdue.evicted(owner, self._owners.containers(owner.uid))
             log.warning("not evicted pod=%s/%s reason=%s", owner.namespace, owner.pod, e or "no answer")
             return
@@ -349,13 +352,13 @@ class OutsideAudit:
         self._events.emit(_reference(owner), EVICTED, of_eviction(_outside(case), self._owners.node))
 
     def _evicted(self, owner: ProcessOwner) -> bool:
-        """Because of another process, which may have ended since."""
+        """Whether the pod was evicted because of another process, which may have ended since."""
         return self.overdue.owner(owner.uid) is not None or any(
             c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()
         )
 
     async def _end(self, case: _Case) -> None:
-        """What the eviction did not end in its time, if it is still on the card and the pod may still be evicted."""
+        """End what outlived the eviction, if it is still on the card and the pod may still be evicted."""
         owner = case.owner
         if owner is None or not case.evicted or self._clock() < case.next_end or not self.overdue.due(owner.uid):
             return
@@ -370,8 +373,8 @@ class OutsideAudit:
 
 
 def _placed(finding: Finding, owner: ProcessOwner | None) -> Finding:
-    """The finding, when it is known in which of its pod's containers the process is: one without a slice of the card
-    was given no library that it could see."""
+    """The finding, with its kind corrected once its container is known: a container without a slice of the card was
+    given no library that the process could see."""
     if owner is None or not owner.container or owner.container not in finding.containers:
         return finding
     return msgspec.structs.replace(finding, kind="no-library")

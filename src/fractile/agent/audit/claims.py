@@ -1,8 +1,8 @@
-"""Whether a resource claim explains that a pod uses a card: a driver of GPUs allocated a device to it for this pod.
+"""Whether a resource claim explains that a pod uses a card: a GPU driver's device was allocated to it for this pod.
 
-A claim in a manifest says nothing: the role ``admin`` creates claims, and one may ask for no device, or for a device of
-another kind. What counts is the claim's status, which kube-scheduler and drivers write: the devices, each with its
-driver, and the pods for which they are reserved. Failure rule: errors of the API server go to the caller.
+A claim in a manifest proves nothing: the role ``admin`` can create claims, and a claim may ask for no device, or for a
+device of another kind. What counts is the claim's status, which kube-scheduler and drivers write: the devices, each
+with its driver, and the pods for which they are reserved. Failure rule: errors of the API server go to the caller.
 """
 
 from fractile.errors import ApiError
@@ -13,7 +13,7 @@ from fractile.wire.kubernetes.objects import KubeStruct
 DRIVERS = frozenset({"gpu.nvidia.com"})  # that give a container cards which NVML knows
 
 _VERSIONS = ("v1", "v1beta2", "v1beta1")  # since Kubernetes 1.34, 1.33, 1.32
-_MOST = 32  # claims of a pod that are looked at, so that no pod can keep the agent busy
+_MOST = 32  # claims of a pod that are read, so that no pod can keep the agent busy
 
 
 class _Named(KubeStruct, frozen=True):
@@ -28,8 +28,8 @@ class _Extended(KubeStruct, frozen=True):
 
 
 class Claims(KubeStruct, frozen=True):
-    """The part of a pod's status that names the claims which were made for it: from templates, and for extended
-    resources that a DeviceClass serves (DRAExtendedResource), of which the pod's specification says nothing."""
+    """The part of a pod's status that names the claims made for it: from templates, and for extended resources that a
+    DeviceClass serves (DRAExtendedResource), which are not in the pod's specification."""
 
     resource_claim_statuses: list[_Named] | None = None
     extended_resource_claim_status: _Extended | None = None
@@ -64,7 +64,7 @@ Named = list[_Named]
 
 
 def names(claims: Named | None, status: Claims) -> list[str]:
-    """The objects that a pod's claims mean, the first ones of very many; that of its extended resources goes first."""
+    """The claim objects of a pod, at most ``_MOST``; that of its extended resources comes first."""
     made = {one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()}
     extended = status.extended_resource_claim_status
     found = [
@@ -82,8 +82,8 @@ def gives_gpus(claim: _Claim, uid: str) -> bool:
 
 
 async def held(client: KubeClient, namespace: str, wanted: list[str], uid: str, known: set[str]) -> str:
-    """The name of the first of these claims that gives the pod GPUs; "" when none does. ``known``: those that do not,
-    to which what is read here is added."""
+    """The name of the first of these claims that gives the pod GPUs; "" when none does. ``known``: claims that do not;
+    those read here are added."""
     for name in wanted:
         if name in known:
             continue
@@ -95,7 +95,7 @@ async def held(client: KubeClient, namespace: str, wanted: list[str], uid: str, 
 
 
 async def _read(client: KubeClient, namespace: str, name: str) -> _Claim | None:
-    """None: there is no such claim, in no version of the API."""
+    """None: no version of the API has such a claim."""
     for version in _VERSIONS:
         try:
             return await client.get(paths.resource_claim(namespace, name, version), _Claim)

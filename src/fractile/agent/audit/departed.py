@@ -1,13 +1,13 @@
-"""Grants whose pod the API server no longer has, while processes of it still run: a pod that was deleted by force.
+"""Grants whose pod the API server no longer has, while its processes still run: a pod that was deleted by force.
 
-    deleted with --force ─> its object is gone at once ─> kubelet gives its devices away, and ends its containers later
+    deleted with --force ─> its object is gone immediately ─> kubelet gives its devices away, ends its containers later
     meanwhile             ─> the page of limits still allows what it did, and the memory is held
 
-So they count: in PreStart (``precedence``), in the status of the card, by which the control plane's ledger counts them
-too, and the sweeper leaves their directories. Said in the log and as an event of the node, once for each pod. Who lives
-is the kernel's word: slots that are locked in the region, processes that the driver shows, and those in the container's
-cgroup, which may still begin to use the card. What has ended does not begin again, so it is looked at for a while only.
-Failure rule: closed. A region that cannot be looked at, because it is leased, counts as in use.
+So they count: in PreStart (``precedence``), and in the status of the card, from which the control plane's ledger counts
+them too; and the sweeper leaves their directories. Reported in the log and as an event of the node, once for each pod.
+Liveness comes from the kernel: locked slots in the region, processes that the driver shows, and processes in the
+container's cgroup, which may still begin to use the card. What has ended does not start again, so it is polled only for
+a while. Failure rule: closed. A region that cannot be read, because it is leased, counts as in use.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from fractile.region import directory, shared
 REASON = "GPUHeldByDeletedPod"
 
 _ROUND = 1.0  # seconds
-_ENDED = 10.0  # after so long without any sign of life nothing comes any more
+_ENDED = 10.0  # after so long without any sign of life the grant is no longer polled
 _NAMED = 8  # containers in the event's message
 _SHORT = 13  # digits of a container's id
 _MIB = 2**20
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class DepartedPods:
-    """``run`` looks every second; ``look`` does so now; ``present`` is what the last look found."""
+    """``run`` polls every second; ``look`` polls now; ``present`` is the result of the last poll."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class DepartedPods:
         self._cgroups = cgroups or CgroupTree()
         self._clock = clock
         self._sleep = sleep
-        self._quiet: dict[str, float] = {}  # tokens of pods that are gone -> since when nothing of them lives
+        self._quiet: dict[str, float] = {}  # tokens of pods that are gone -> since when no process lives
         self._looking = asyncio.Lock()
         self._driven: frozenset[str] = frozenset()
         self._told: frozenset[PodUID] = frozenset()
         self.present: tuple[Granted, ...] = ()
-        self.granted: Sequence[Granted] = ()  # all, also those of pods that are there
+        self.granted: Sequence[Granted] = ()  # all, also those of existing pods
 
     def driven(self, tokens: Iterable[str]) -> None:
-        """The tokens of the containers whose processes the driver shows now."""
+        """Set the tokens of the containers whose processes the driver shows now."""
         self._driven = frozenset(tokens)
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class DepartedPods:
             await self.look()
 
     async def look(self) -> tuple[Granted, ...]:
-        """What counts although its pod is unknown. Nothing while the pods of the node are not all known."""
+        """The grants that count although their pod is unknown. Unchanged while not all pods of the node are known."""
         async with self._looking:
             if not self._pods.complete:
                 return self.present
@@ -109,7 +109,7 @@ class DepartedPods:
         )
 
     def _containers(self, granted: Sequence[Granted]) -> list[str]:
-        """Their ids, as short as the tools of container runtimes print them, of those that are found."""
+        """The container ids that are found, as short as the tools of container runtimes print them."""
         found = (self._cgroups.container_id(g.limits.pod_uid, token=g.token) for g in granted[:_NAMED])
         return [container[:_SHORT] for container in dict.fromkeys(found) if container]
 
@@ -143,7 +143,7 @@ def _amounts(granted: Iterable[Granted]) -> str:
 
 
 def _ending(node: NodeName, containers: Sequence[str]) -> str:
-    """How to end them. By ids of containers: a pid may be another process's by the time that somebody reads this."""
+    """How to end them. By container ids: a pid may belong to another process by the time the event is read."""
     if not containers:
         return f"end them on node {node}"
     return f"stop their containers on node {node}: crictl stop {' '.join(containers)}"

@@ -1,11 +1,11 @@
-"""Ends a process that has no right to its card any more, and what runs beside it in its container. Blocks.
+"""Ends a process that no longer has a right to its card, and all others in its container. Blocks.
 
-A pid says little: the process may have ended, and another one may have its number. So it is held by a descriptor first,
-and then looked at again: the start time must be that of the process that was found, and its cgroup must say that the
-outermost pod in which it runs is the one that was evicted, or, where kubelet makes no cgroups for pods, that the
-outermost container is one of it. The others are those that the kernel shows in the same
-container at that moment, each held and looked at likewise: else the program that started it would start it once more.
-Failure rule: who cannot be ended is left, and the reason says so.
+A pid alone is not enough: the process may have ended and its number may be reused. So the process is first held by a
+descriptor and then checked again: the start time must be that of the process that was found, and its cgroup must say
+that the outermost pod in which it runs is the evicted one, or, where kubelet makes no cgroups for pods, that the
+outermost container is one of that pod's. The others are those that the kernel shows in the same container at that
+moment, each held and checked likewise: otherwise the program that started the process would start it again.
+Failure rule: a process that cannot be ended is left, and the reason says so.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _RIGHT = "it has no right to (CAP_KILL, or a security module of the node refuses
 
 
 class Ender:
-    """``around``: the pods and containers in which the agent itself runs, which are not meant."""
+    """``around``: the pods and containers in which the agent itself runs, which are skipped."""
 
     def __init__(self, *, around: Collection[CgroupPlace] = (), proc: Path = Path("/proc")) -> None:
         self._pods = frozenset(place.pod_uid for place in around if place.pod_uid)
@@ -34,8 +34,8 @@ class Ender:
         self._proc = proc
 
     def end(self, process: Process, pod_uid: str, containers: Collection[str] = ()) -> str | None:
-        """``containers``: the ids of the pod's, as the API server has them. ENDED; None: it is no longer that process;
-        else why it runs on, the rest of a sentence that begins with the agent's inability."""
+        """``containers``: the ids of the pod's containers, from the API server. Returns ENDED; None if it is no longer
+        that process; else why it runs on, as the rest of a sentence that begins with the agent's inability."""
         mine = self._place(process.places)
         if mine is None or not (mine.pod_uid == pod_uid if mine.pod_uid else mine.container_id in containers):
             return "its cgroup does not say that it runs in that pod"
@@ -60,14 +60,14 @@ class Ender:
         return ENDED
 
     def _sees_the_node(self) -> bool:
-        """Whether the pids of /proc are those that system calls of ours mean."""
+        """Whether the pids of /proc are those of our own system calls."""
         try:
             return os.readlink(self._proc / "self") == str(os.getpid())
         except OSError:
             return False
 
     def _is(self, process: Process, mine: CgroupPlace) -> bool:
-        """Asked while its descriptor is held, so that the signal reaches the one that was looked at."""
+        """Checked while its descriptor is held, so that the signal reaches the process that was checked."""
         return started(self._proc, process.pid) == process.start_time and self._in(process.pid, mine)
 
     def _end_container(self, mine: CgroupPlace) -> None:
@@ -95,7 +95,7 @@ class Ender:
         return False
 
     def _place(self, where: Collection[CgroupPlace]) -> CgroupPlace | None:
-        """The outermost that is of this node: what stands further in, a container may have made."""
+        """The outermost place of this node: a container may have made those further in."""
         return next((place for place in where if not self._is_around(place)), None)
 
     def _is_around(self, place: CgroupPlace) -> bool:

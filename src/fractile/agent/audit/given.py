@@ -1,7 +1,7 @@
-"""What device plugins gave to pods: cards, another one before Fractile served the resource; the library, ours.
+"""What device plugins gave to pods: cards, by another plugin before Fractile served the resource; the library, by ours.
 
-Kubelet's checkpoint keeps every plugin's answer for as long as the pod is there, also when another plugin has taken the
-resource over; ours mount the token directory. Nothing that a pod's owner can write is in it, so no pod can look older
+Kubelet's checkpoint keeps every plugin's answer as long as the pod exists, even after another plugin has taken over the
+resource; our answers mount the token directory. A pod's owner cannot write anything in it, so no pod can look older
 than it is. Failure rule: closed; a checkpoint that cannot be read is None.
 """
 
@@ -26,13 +26,13 @@ def by_another(recorded: Iterable[Recorded] | None, uid: str) -> str | None:
 
 
 def library(recorded: Iterable[Recorded] | None, uid: str, container: str) -> bool:
-    """Whether that container was given what makes its programs load the library."""
+    """Whether that container was given the mount that makes its programs load the library."""
     of_it = (e for e in recorded or () if e.uid == uid and e.container == container)
     return any(PRELOADED in mounted_at(entry) for entry in of_it)
 
 
 def _of_cards(resource: str) -> bool:
-    """Whether its ids are parts of GPUs. Of other resources of ours our answer mounts nothing either."""
+    """Whether its ids are parts of GPUs. For our other resources our answer mounts nothing either."""
     if resource in table.RESOURCES:
         return resource != DEVICE_SLOT and table.kind(resource) is ResourceKind.PRIMARY
     return resource.startswith(_OF_NVIDIA)

@@ -1,9 +1,9 @@
-"""How long a card has been used outside the ledger, whichever of a pod's processes did it. Pure.
+"""How long a card has been used outside the ledger, by any of a pod's processes. Pure.
 
-A process that ends and is started again is another finding, but no other use: else a pod that does so every minute
-would be within its grace time for ever. So the time of those that have ended counts. Use that has paused for long is
-new use. Pods that hold nothing of the card count together where they are of one namespace: they may take turns. Each of
-them uses the card when its time is up, so none is evicted for what others did alone.
+A process that ends and is started again is another finding but the same use: otherwise a pod that restarts it every
+minute would stay within its grace time forever. So the time of processes that have ended counts. After a long pause it
+is new use. Pods that hold nothing of the card count together within one namespace: they may take turns. Each of them
+uses the card when its time is up, so no pod is evicted for what others did alone.
 """
 
 import msgspec
@@ -23,24 +23,24 @@ class _Spent(msgspec.Struct, frozen=True):
 
 
 class Lasting:
-    """All times on the caller's clock. Only uses of the last minutes are remembered."""
+    """All times are on the caller's clock. Only uses of the last minutes are remembered."""
 
     def __init__(self) -> None:
         self._spent: dict[_Use, _Spent] = {}
 
     def ended(self, owner: ProcessOwner, finding: Finding, begun: float, now: float) -> None:
-        """A finding is over, which was there since ``begun``."""
+        """Record that a finding, which stood since ``begun``, is over."""
         use = _use(owner, finding)
         before = self._spent.get(use, _Spent(0.0, begun))
         self._spent[use] = _Spent(before.seconds + now - max(begun, before.ended), now)
 
     def seconds(self, owner: ProcessOwner, finding: Finding, begun: float) -> float:
-        """Of findings that are over, before ``begun``."""
+        """Seconds of findings that are over, before ``begun``."""
         spent = self._spent.get(_use(owner, finding))
         return 0.0 if spent is None else max(spent.seconds - max(spent.ended - begun, 0.0), 0.0)
 
     def forget(self, now: float) -> None:
-        """What has ended long ago."""
+        """Forget uses that ended long ago."""
         for use in [use for use, spent in self._spent.items() if now - spent.ended > _PAUSE]:
             del self._spent[use]
 

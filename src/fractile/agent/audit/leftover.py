@@ -1,8 +1,8 @@
 """Processes of a pod that the API server no longer has, on a card that the pod was never given.
 
 Such a pod cannot be evicted: its object is gone, and kubelet gives its containers the time that the pod's owner chose.
-What a pod was given and still holds is reported by ``departed``. Said once for each pod, in the log and as an event of
-the node; the processes are left to an administrator. Static pods have another UID in the API: they are not meant.
+What a pod was given and still holds is reported by ``departed``. Reported once for each pod, in the log and as an event
+of the node; an administrator must end the processes. Static pods, which have another UID in the API, are excluded.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Leftover:
-    """``look`` asks the API server at most as often as ``Owners`` does."""
+    """``look`` calls the API server at most as often as ``Owners`` does."""
 
     def __init__(self, events: EventRecorder, owners: Owners) -> None:
         self._events = events

@@ -1,11 +1,11 @@
-"""Does a process that uses the driver have the library in its memory? As the kernel shows it, whatever it sees.
+"""Does a process that uses the driver have the library in its memory? By the kernel's record of its mappings.
 
-A program may see all the files that its container was given and load none of them: its own copy of the loader reads
-another file than /etc/ld.so.preload. So its mappings count, by device and inode as /proc shows them; those need not be
-what stat says (btrfs, overlayfs), so the agent maps the library too and looks at its own.
+A program may see all the files that its container was given and load none of them: its own copy of the loader can read
+another file than /etc/ld.so.preload. So its mappings count, by device and inode as /proc shows them. Those can differ
+from the ones of stat (btrfs, overlayfs), so the agent maps the library too and compares with its own mapping.
 
     the driver is mapped or open, and no version of the library is mapped      it goes without
-    no trace of the driver, as of a program that has just begun or is ending   not known, so it does not
+    no trace of the driver, as of a program that has just begun or is ending   not known, so not reported
     a deleted library at the same path, which an older agent had put there     counts as the library
 """
 
@@ -22,7 +22,7 @@ Shown = tuple[str, int]  # device and inode
 
 _NVIDIA = 195  # major number of /dev/nvidia0 and /dev/nvidiactl (the kernel's admin-guide/devices.txt)
 _DELETED = f"{INSIDE} (deleted)"
-_MOST = 32 * 2**20  # bytes of one process's list, of which a program with 10,000 mappings has one
+_MOST = 32 * 2**20  # bytes read of one process's list; 10,000 mappings take about one MiB
 _FILES = 4096
 _PAGE = 4096
 _READ, _PRIVATE = 1, 2  # PROT_READ, MAP_PRIVATE
@@ -34,7 +34,7 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 def goes_without(proc: Path, pid: int, libraries: frozenset[Shown]) -> bool:
-    """Whether it surely does. ``libraries``: all versions, as ``shown``. OSError: it cannot be looked at."""
+    """Whether it certainly does. ``libraries``: all versions, as from ``shown``. OSError: it cannot be inspected."""
     devices = {device for device, _ in libraries}
     driver = False
     for device, inode, path in _mappings(proc / str(pid) / "maps"):
@@ -45,7 +45,7 @@ def goes_without(proc: Path, pid: int, libraries: frozenset[Shown]) -> bool:
 
 
 def shown(paths: Iterable[str]) -> frozenset[Shown]:
-    """Device and inode of these files where they are mapped."""
+    """Device and inode of these files, as their mappings show them."""
     return frozenset(found for path in paths for found in _shown(path))
 
 
@@ -68,7 +68,7 @@ def _mappings(path: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, int, str]]:
-    """Address, device, inode and path of what is mapped."""
+    """Address, device, inode and path of each mapping."""
     with path.open("rb") as file:
         data = file.read(_MOST)
     if len(data) == _MOST:
@@ -83,7 +83,7 @@ def _is_driver(path: str) -> bool:
 
 
 def _has_driver_open(folder: Path) -> bool:
-    """By the number of the device, whatever its name is there."""
+    """Decides by the device number, whatever its name in the container."""
     with os.scandir(folder) as entries:
         return any(_is_card(entry) for entry, _ in zip(entries, range(_FILES), strict=False))
 

@@ -1,7 +1,8 @@
-"""What a stricter ``--outside-ledger`` would do to pods that this one leaves alone, so that it can be chosen with care.
+"""What a stricter ``--outside-ledger`` would do to pods that the current one spares, so that it can be chosen with
+care.
 
-What spares a pod is read again once a minute, as before an eviction: an administrator labels namespaces meanwhile. All
-processes of a container that do the same share the answer.
+The reasons to spare a pod are read again once a minute, as before an eviction: an administrator may label namespaces
+meanwhile. All processes of a container with the same kind of use share the answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Otherwise:
-    """``why``: why the pod is spared; "" if it is not, None if that cannot be said now."""
+    """``why``: why the pod is spared; "" if it is not, None if that is not known now."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Otherwise:
         self._answers: dict[_Use, _Answer] = {}
 
     async def ask(self, owner: ProcessOwner, finding: Finding) -> None:
-        """Unless it was asked within the last minute."""
+        """Update the answer, at most once a minute."""
         now = self._clock()
         known = self._answers.get(_use(owner, finding))
         if known is not None and now < known.asked + _AGAIN:

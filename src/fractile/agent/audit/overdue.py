@@ -1,10 +1,9 @@
 """Evicted pods whose processes still use the card when their time to end is over: the agent ends these itself.
 
-kubelet keeps to the grace period of the first deletion that it has heard of: a pod whose owner deleted it with a long
-one before runs on after the eviction (kubelet 1.36). Only pods that the audit evicted come here, one pod in a minute; a
-pod whose processes were ended once is not waited for again. Said in the log, by an event of the pod and by a counter.
-Failure rule: processes that the agent cannot end are named once for each reason, and tried again as long as they are
-there.
+kubelet keeps the grace period of the first deletion that it has seen: a pod that its owner deleted earlier with a long
+one runs on after the eviction (kubelet 1.36). Only pods that the audit evicted are handled, one pod a minute; there is
+no second wait for a pod whose processes were ended once. Reported in the log, by an event of the pod and by a counter.
+Failure rule: processes that the agent cannot end are reported once for each reason, and retried as long as they exist.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ NOT_KILLED = "GPUOutsideLedgerNotKilled"
 Outcome = Literal["killed", "failed"]
 
 _BETWEEN = 60.0  # seconds from one pod to the next
-_KEPT = 600.0  # since the pod was last asked about
+_KEPT = 600.0  # since the pod was last queried
 
 log = logging.getLogger(__name__)
 
 
 class _Evicted(msgspec.Struct):
-    """``containers``: their ids; ``due``: from when on its processes may be ended; ``asked``: when it was last asked
-    about; ``ending``: some were ended once; ``told``: what its events said."""
+    """``containers``: their ids; ``due``: from when on its processes may be ended; ``asked``: when it was last queried;
+    ``ending``: some were ended once; ``told``: the outcomes reported by its events."""
 
     owner: ProcessOwner
     containers: frozenset[str]
@@ -56,7 +55,7 @@ class Overdue:
         self.kills: dict[str, int] = {}
 
     def evicted(self, owner: ProcessOwner, containers: frozenset[str]) -> None:
-        """The time of the pod begins, if it has not begun yet. ``containers``: their ids, as far as they are known."""
+        """Start the pod's time, if it has not started yet. ``containers``: their ids, as far as they are known."""
         now = self._clock()
         self._pods.setdefault(owner.uid, _Evicted(owner, containers, now + self._patience, now))
 
@@ -69,7 +68,7 @@ class Overdue:
         return known.owner
 
     def forget(self) -> None:
-        """Pods about which nobody has asked for long."""
+        """Forget pods that have not been queried for a long time."""
         now = self._clock()
         for uid in [uid for uid, known in self._pods.items() if now - known.asked > _KEPT]:
             del self._pods[uid]
@@ -80,7 +79,7 @@ class Overdue:
         return known is not None and now >= known.due and (known.ending or now >= self._next)
 
     async def end(self, uid: str, processes: Sequence[Process], card: str) -> bool:
-        """End these and what else runs in their containers; whether that was possible."""
+        """End these processes and all others in their containers; returns whether that was possible."""
         known = self._pods[uid]
         if not known.ending:
             known.ending, self._next = True, self._clock() + _BETWEEN

@@ -1,16 +1,16 @@
 """Does a process on a card still see the library and the page of limits that its container was given, and load it?
 
-A container's own mount by way of a link, or of /proc/self/root, covers them, and chroot leaves them behind. Looked at
-are only processes that use a card and account for nothing. What counts is what is surely so:
+A container's own mount by way of a link, or of /proc/self/root, covers them, and chroot leaves them behind. Only
+processes that use a card and account for nothing are checked. Only certain results count:
 
     another file, or none, at one of the three paths, as the process resolves them below its root     it does not see it
     the driver in its memory, and the library not (``mapped``)                                        it did not load it
     no slice's directory in its view, and mounts of its own (a nested container)                      not known
     it ended meanwhile; a path cannot be looked up now                                                not known
 
-Files are told by device and inode: what is mounted from this node's folders has those of the file in the folder. A
-lookup may take for ever, on a dead NFS server for example, so nobody waits for it. Failure rule: not known is ""; a
-process at which the agent may not look is named in the log.
+Files are identified by device and inode: a mount of this node's folders shows those of the file in the folder. A lookup
+may take forever, on a dead NFS server for example, so it runs in a thread of its own. Failure rule: not known is ""; a
+process that the agent may not inspect is named in the log.
 """
 
 import ctypes
@@ -37,8 +37,8 @@ from fractile.region.counters import Counters
 PAGE = f"{directory.MOUNT}/{directory.LIMITS}"
 UNMAPPED = "-"  # in place of a path: the process sees the library and did not load it
 
-_PATIENCE = 1.0  # seconds for all lookups of one look
-_STUCK = 8  # lookups that do not end, until no more are begun
+_PATIENCE = 1.0  # seconds for all lookups of one poll
+_STUCK = 8  # at so many unfinished lookups no more are started
 _FOREBEARS = 64
 _OPENAT2 = 437  # on all architectures
 _IN_ROOT, _NO_MAGIC = 0x10, 0x02  # RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS
@@ -56,9 +56,9 @@ class _How(ctypes.Structure):
 
 
 class SightCheck(msgspec.Struct, frozen=True):
-    """``folders``: of the slices, one of which the process must see. ``sure``: it has the container's own mounts.
-    ``paths``: what they show counts; not where a region cannot be read, which may know a process that has called chroot
-    since. ``holds``: memory of the card, as nothing does that only asks NVML."""
+    """``folders``: of the slices, one of which the process must see. ``sure``: it is in the container's own mounts.
+    ``paths``: whether the paths count; not if a region cannot be read, since it may list a process that has called
+    chroot since. ``holds``: it holds memory of the card, unlike a process that only queries NVML."""
 
     process: Process
     folders: tuple[Path, ...]
@@ -74,10 +74,10 @@ class Sight:
         self._state = state
         self._proc = proc
         self._stuck: dict[int, threading.Thread] = {}  # by pid
-        self._closed: frozenset[int] = frozenset()  # pids of processes at which the agent may not look
+        self._closed: frozenset[int] = frozenset()  # pids of processes that the agent may not inspect
 
     def judged(self, found: Attributed, granted: Sequence[Granted], ledgers: Ledgers) -> Attributed:
-        """The same findings; those of processes that do not see the library say so."""
+        """The same findings, marked where the process does not see the library."""
         asks = [ask for f in found.findings if (ask := _ask(f, granted, ledgers)) is not None]
         if not asks:
             return found
@@ -123,12 +123,12 @@ class Sight:
         self._closed = closed
 
     def _patient(self, ask: SightCheck) -> SightCheck:
-        """Without lookups where one has not ended."""
+        """Without lookups if one of the process, or too many in all, have not ended."""
         stuck = ask.process.pid in self._stuck or len(self._stuck) >= _STUCK
         return msgspec.structs.replace(ask, paths=False) if stuck else ask
 
     def _found(self, ask: SightCheck, ours: "_Ours") -> Iterator[str]:
-        """The last is the one that says most; a lookup, which may not end, comes after what always does."""
+        """The last result is the most specific; a lookup, which may not end, comes after the check that always ends."""
         if not ask.sure and not self._has_mounts_of_its_container(ask.process):
             return
         if ask.holds and self._goes_without(ask.process, ours):
@@ -142,7 +142,7 @@ class Sight:
         try:
             right = ((library.PRELOADED, ours.preloads), (library.INSIDE, ours.libraries), (PAGE, pages))
             path = next((path for path, files in right if _looked_up(root, path) not in files), "")
-            # Mounts go with the last process that has them, and its root before: so it must be there still.
+            # Mounts go with the last process that has them, and its root before: so the process must still be there.
             return path if path and self._same(root, ask.process) else ""
         finally:
             os.close(root)
@@ -168,7 +168,7 @@ class Sight:
         return same and int(self._stat(process.pid)[19]) == process.start_time
 
     def _has_mounts_of_its_container(self, process: Process) -> bool:
-        """Whether the outermost of its forebears in the same container has the same mount namespace."""
+        """Whether its outermost ancestor in the same container has the same mount namespace."""
         pid = outermost = process.pid
         for _ in range(_FOREBEARS):
             pid = int(self._stat(pid)[_PPID])
@@ -189,8 +189,8 @@ class Sight:
 
 
 class _Ours(msgspec.Struct, frozen=True):
-    """The files of all versions on this node: a container has that of its start. ``mapped``: the libraries, as
-    mappings show them."""
+    """The files of all versions on this node: a container keeps the version of its start. ``mapped``: the libraries, as
+    /proc shows their mappings."""
 
     preloads: frozenset[_File]
     libraries: frozenset[_File]
@@ -198,7 +198,7 @@ class _Ours(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, state: Path) -> "_Ours | None":
-        """None: it cannot be said."""
+        """None: the files cannot be read."""
         try:
             folders = [entry.path for entry in os.scandir(state / "lib") if entry.is_dir(follow_symlinks=False)]
             preloads = frozenset(_files(folders, library.PRELOAD))
@@ -214,11 +214,11 @@ def _files(folders: Iterable[str], name: str) -> Iterator[_File]:
         try:
             yield _identity(os.stat(f"{folder}/{name}", follow_symlinks=False))
         except FileNotFoundError:
-            continue  # a version that is on its way
+            continue  # a version that is being installed
 
 
 def _looked_up(root: int, path: str) -> _File | None:
-    """What the process finds at the path; None: nothing. OSError where that is not known."""
+    """The file that the process finds at the path; None: there is none. OSError: not known."""
     how = _How(os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
     opened = _libc.syscall(
         ctypes.c_long(_OPENAT2), ctypes.c_int(root), ctypes.c_char_p(path.encode()), ctypes.byref(how),
@@ -244,7 +244,7 @@ def _container(where: Sequence[CgroupPlace]) -> str:
 
 
 def _ask(finding: Finding, granted: Sequence[Granted], ledgers: Ledgers) -> SightCheck | None:
-    """The process to look at because of this finding; None: none, or it may account for what it holds."""
+    """The process to check because of this finding; None: no process, or it may account for what it holds."""
     process = finding.process
     if process is None or finding.kind != "not-in-ledger":
         return None
@@ -268,13 +268,13 @@ def _judged(finding: Finding, granted: Sequence[Granted], unseen: Mapping[int, s
     path = "" if path == UNMAPPED else path
     if finding.granted is not None:
         return msgspec.structs.replace(finding, kind="no-library", unseen=path)
-    # Its container is known by the id alone: the audit asks whether it is one of those with a slice.
+    # Its container is known only by id: the audit finds out whether it is one of those with a slice.
     names = frozenset(str(g.limits.container) for g in _near(finding, granted))
     return msgspec.structs.replace(finding, unseen=path, containers=names)
 
 
 def _near(finding: Finding, granted: Sequence[Granted]) -> list[Granted]:
-    """Its container's slice; where that is not known, those of its pod on the card."""
+    """The slice of the process's container; if that is not known, those of its pod on the card."""
     if finding.granted is not None:
         return [finding.granted]
     uids = {place.pod_uid for place in finding.process.places} if finding.process is not None else set[PodUID]()

@@ -1,11 +1,11 @@
-"""Which pods the audit leaves alone although they use a card that they were not given. Pure, but for ``Spared``.
+"""Which pods the audit leaves alone although they use a card that they were not given. Pure, except for ``Spared``.
 
 The pod and the labels of its namespace are read again before every eviction: a label may have been set since the pod
-was warned. What the ledger gave to the pod stands in its placement, which only the control plane writes: it counts also
-where this node's record of it is lost. What another device plugin gave it before Fractile came stands in kubelet's
-record (``given``). A request alone is no right: kubelet admits a pod that asks for a resource which its node does not
-have, and gives it nothing. Nor is a resource claim, which may ask for nothing (``claims``). Failure rule: closed. What
-cannot be read is not evicted now; the audit comes back to it.
+was warned. What the ledger gave to the pod is in its placement, which only the control plane writes: it counts even if
+this node's record of it is lost. What another device plugin gave it before Fractile was installed is in kubelet's
+record (``given``). A request alone is no right: kubelet admits a pod that asks for a resource that its node does not
+have, and gives it nothing. Nor is a resource claim, which may ask for nothing (``claims``). Failure rule: closed. If
+something cannot be read, the pod is not evicted now; the audit tries again later.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from fractile.wire.quantity import whole_number
 
 SYSTEM = "fractile-system"
 
-_MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a file; a pod of a user it does not run
-_CRITICAL = 2_000_000_000  # priorities that no user may give; system-cluster-critical
+_MIRROR = "kubernetes.io/config.mirror"  # set by kubelet on static pods; kubelet does not run a user's pod that has it
+_CRITICAL = 2_000_000_000  # that of system-cluster-critical; users may not set priorities this high
 _CRITICAL_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
 _CALL = 5.0
-_JUDGED = 64  # pods whose claims are partly read; more are not looked at within a few minutes
+_JUDGED = 64  # pods whose claims are partly read; more are not processed within a few minutes
 
 
 class _Container(KubeStruct, frozen=True):
@@ -49,7 +49,7 @@ class _Spec(KubeStruct, frozen=True):
 
 
 class Subject(KubeStruct, frozen=True):
-    """A pod, as far as this is decided by it."""
+    """The fields of a pod on which the decision depends."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
@@ -57,10 +57,10 @@ class Subject(KubeStruct, frozen=True):
 
 
 def why(pod: Subject, namespace: Namespace, others: Collection[str]) -> str:
-    """The rest of a sentence that begins with the pod; "" when it may be evicted, as far as its claims do not forbid
-    it. ``others``: resources of ours that this node has from another device plugin."""
+    """The rest of a sentence that begins with the pod; "" when it may be evicted, unless its claims forbid it.
+    ``others``: resources of ours that this node has from another device plugin."""
     meta, spec = pod.metadata, pod.spec
-    if _MIRROR in (meta.annotations or {}):  # an owner of kind Node, users can write themselves
+    if _MIRROR in (meta.annotations or {}):  # not by an owner of kind Node, which users can write themselves
         return "is static: kubelet runs it from a file"
     if spec.priority_class_name in _CRITICAL_CLASSES or (spec.priority or 0) >= _CRITICAL:
         return "is critical for its node or its cluster"
@@ -74,7 +74,7 @@ def why(pod: Subject, namespace: Namespace, others: Collection[str]) -> str:
 
 
 def asked(spec: _Spec) -> frozenset[str]:
-    """The resources with device ids of which it asks for more than nothing."""
+    """The resources with device ids of which the pod requests more than zero."""
     requirements = (c.resources for c in (*(spec.containers or ()), *(spec.init_containers or ())))
     return frozenset(
         name
@@ -102,8 +102,8 @@ def _some(amount: object) -> bool:
 
 
 class Spared:
-    """Asks the API server, and kubelet by ``record``. ``served``: the resources that this agent serves. ``damaged``:
-    whether programs of the pod may have started without the library because that was damaged on the node."""
+    """Reads from the API server, and kubelet's state by ``record``. ``served``: the resources that this agent serves.
+    ``damaged``: whether programs of the pod may have started without the library because it was damaged on the node."""
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class Spared:
         self._client = client
         self._record = record
         self._served = frozenset(served)
-        self._known: dict[str, set[str]] = {}  # claims that give a pod no GPU, by its UID, while others are to be read
+        self._known: dict[str, set[str]] = {}  # by pod UID: claims already read that give it no GPU
 
     async def why(
         self, owner: ProcessOwner, card: CardUUID | None = None, *, given_library: bool = False
     ) -> str | None:
-        """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
-        that of which the pod must hold nothing to be evicted. ``given_library``: its container must have been given
-        the library, which an agent without one does not."""
+        """Like the function ``why``; None: not known now. A pod that is gone may be evicted, which changes nothing.
+        ``card``: the card of which the pod must hold nothing to be evicted. ``given_library``: its container must have
+        been given the library, as an agent without a library does not."""
         if card is None and self._damaged(owner.uid):
             return DAMAGED
         try:
@@ -152,7 +152,7 @@ class Spared:
         return why(pod, namespace, others)
 
     async def grace(self, owner: ProcessOwner, *, most: int) -> int:
-        """Seconds that the pod's processes have to end: what the pod says, but 1 at the least, since with 0 the pod
+        """Seconds that the pod's processes have to end: the pod's own value, but at least 1, since with 0 the pod
         would be gone from the API server while its containers still run. Raises what reading the pod raises."""
         pod = await self._client.get(paths.pod(owner.namespace, owner.pod), Subject)
         own = pod.spec.termination_grace_period_seconds
@@ -160,7 +160,7 @@ class Spared:
 
     async def _claim(self, pod: Subject) -> str:
         """The claim that gives it GPUs. All are reserved for the pod before it starts, so one that was read and gives
-        it none need not be read again: a slow API server is asked for the rest the next time."""
+        it none need not be read again: with a slow API server the rest is read at the next attempt."""
         wanted = claims.names(pod.spec.resource_claims, pod.status)
         if not wanted:
             return ""
@@ -175,7 +175,7 @@ class Spared:
         return found
 
     async def _of_other_plugins(self, spec: _Spec) -> frozenset[str]:
-        """What the node has of the resources that the pod asks for and this agent does not serve."""
+        """The node's allocatable resources that the pod requests and this agent does not serve."""
         found = asked(spec) - self._served
         if not found:
             return found

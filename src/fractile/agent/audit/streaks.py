@@ -1,9 +1,10 @@
-"""Use of a card by a pod in one look after the other, whichever of the pod's processes does it. Pure.
+"""Use of a card by a pod in consecutive polls, by any of the pod's processes. Pure.
 
-A process that is there for one look only confirms nothing by itself; processes that relieve each other would never be
-found. So these count together, by kind, pod and card, and their grace time begins with the first look that showed one.
-Only kinds count that a single look shows for certain: those that depend on a region, which a process enters and leaves
-while it is read, each process confirms for itself, or a container with many short programs would be suspected.
+A process that is there for one poll only confirms nothing by itself, so processes that take turns would never be found.
+So these count together, by kind, pod and card, and their grace time begins with the first poll that showed one. This
+applies only to kinds that a single poll shows for certain. Kinds that depend on a region, which a process enters and
+leaves while it is read, are confirmed for each process alone: else a container with many short programs would be
+suspected.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,9 +22,9 @@ _Use = tuple[str, ...]  # kind, card, pod
 
 
 class Streak(msgspec.Struct):
-    """``finding``: the first, or the one that its owner was told of; ``since`` in seconds since 1970, ``begun`` on the
-    audit's clock; ``looks`` that showed it, without one between that did not. The rest is what the audit's case of a
-    later process begins with."""
+    """``finding``: the first, or the one reported to its owner; ``since`` in seconds since 1970, ``begun`` on the
+    audit's clock; ``looks``: consecutive polls that showed it. The other fields are the initial values of the audit's
+    case of a later process."""
 
     finding: Finding
     since: float
@@ -46,7 +47,7 @@ class Streaks:
         self._streaks: dict[_Use, Streak] = {}
 
     def look(self, findings: Iterable[Finding], *, since: float, now: float) -> list[Streak]:
-        """Compare with the look before; those that are over."""
+        """Compare with the poll before; returns the streaks that are over."""
         present = {use: finding for finding in findings if (use := self._use(finding)) is not None}
         over = [self._streaks.pop(use) for use in [use for use in self._streaks if use not in present]]
         for use, finding in present.items():
@@ -54,7 +55,7 @@ class Streaks:
         return over
 
     def of(self, finding: Finding) -> Streak | None:
-        """None: its kind is not certain, or nobody knows whose it is."""
+        """None: its kind is not certain, or its owner is unknown."""
         use = self._use(finding)
         return self._streaks.get(use) if use is not None else None
 

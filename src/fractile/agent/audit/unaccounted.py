@@ -1,11 +1,11 @@
 """Use of cards that no ledger covers: what the driver sees, compared with what containers account for. Pure.
 
-The container's own word counts only where it says more than the driver; identity is what the kernel says.
+The container's own figures count only where they exceed the driver's; identity comes from the kernel.
 
     driver's process ──> its container, by mount and cgroup ──> is it in the container's region?     not-in-ledger
-                           │                                    do all hold more than the quota?     over-quota
-                           │                                    ... more than the ledger says?       over-ledger
-                           │                                    or does it not see the library at all?     no-library
+                           │                                    do all together exceed the quota?    over-quota
+                           │                                    ... or the ledger's figure?          over-ledger
+                           │                                    or does it not see the library?      no-library
                            ├─ a pod without a slice of this card                                     no-slice
                            └─ no pod at all                                                          not-a-pod
 """
@@ -24,17 +24,17 @@ from fractile.region.usage import Unreadable
 from fractile.wire.output.node_usage import Kind
 
 _MIB = 2**20
-_MARGIN = 64 * _MIB  # granules, and what is on its way between two looks
-_UNKNOWN_CONTEXT = 512 * _MIB  # a context that nobody has measured; real ones take 250 to 500
+_MARGIN = 64 * _MIB  # granules, and changes between two polls
+_UNKNOWN_CONTEXT = 512 * _MIB  # assumed for an unmeasured context; real ones take 250 to 500
 
-Ledgers = Mapping[str, Sequence[Counters | Unreadable]]  # by token; looks before and after the driver was asked
+Ledgers = Mapping[str, Sequence[Counters | Unreadable]]  # by token; reads before and after the query to the driver
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """``process`` is None where all processes of ``granted`` are meant. ``granted``: the container's slices, if any.
+    """``process`` is None if all processes of ``granted`` are meant. ``granted``: the container's slices, if any.
     ``beyond``: bytes that the driver sees and the ledger does not have. ``unseen``: the path at which the process does
-    not see what its container was given (``sight``); ``containers``: those of its pod with a slice of the card, where
-    it is not known in which of the pod's it runs. ``holders``: the processes on the card, where ``process`` is None."""
+    not see what its container was given (``sight``); ``containers``: those of its pod with a slice of the card, if its
+    own container is not known. ``holders``: the processes on the card, if ``process`` is None."""
 
     kind: Kind
     card: CardUUID
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for the same thing at another look."""
+        """Equal for the same finding in another poll."""
         if self.process is not None:
             return self.kind, self.card, str(self.process.pid), str(self.process.start_time)
         return self.kind, self.card, self.granted.token if self.granted else ""
@@ -67,7 +67,7 @@ class PresentProcess(msgspec.Struct, frozen=True):
 
 
 class Attributed(msgspec.Struct, frozen=True):
-    """Whose the driver's processes are, by token and card; and what is outside."""
+    """The owners of the driver's processes, by token and card; and the findings outside the ledger."""
 
     by_slice: dict[tuple[str, CardUUID], tuple[PresentProcess, ...]]
     findings: tuple[Finding, ...]
@@ -81,10 +81,10 @@ def attribute(
     *,
     enforced: bool = True,
 ) -> Attributed:
-    """Every process on every card. One that the kernel no longer knows has ended, and is nobody's.
+    """Attribute every process on every card. A process that the kernel no longer knows has ended and is skipped.
 
     ``enforced`` False: no library is in the containers of this node, so nothing accounts and only quotas are compared;
-    the same goes for containers that hold a directory which the node has lost.
+    the same applies to containers that hold a directory which the node has lost.
     """
     by_token = {g.token: g for g in granted}
     pods = {(g.limits.pod_uid, c.uuid) for g in granted for c in g.limits.cards}
@@ -112,12 +112,12 @@ def attribute(
 
 
 def margin(limits: CardLimits, *, processes: int) -> int:
-    """Bytes by which the driver may say more than the ledger before anybody minds."""
+    """Bytes by which the driver's figure may exceed the ledger's without a finding."""
     return _MARGIN if limits.context else _MARGIN + _UNKNOWN_CONTEXT * processes
 
 
 def _may_be(granted: Granted, process: Process) -> bool:
-    """Whether its cgroup agrees with its mounts: those, a process can change in a mount namespace of its own."""
+    """Whether its cgroup agrees with its mounts, which a process can change in its own mount namespace."""
     pods = {place.pod_uid for place in process.places if place.pod_uid}
     return not pods or granted.limits.pod_uid in pods
 

@@ -1,8 +1,8 @@
-"""Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost for good
-(evidence/kubelet.md#refusals); a disk that is full now is one, and PreStart makes the directory anew.
+"""Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost permanently
+(evidence/kubelet.md#refusals); a full disk is such a cause, and PreStart recreates the directory.
 
 The answer holds the cards and amounts that the ids stand for, and a fresh token directory, still without limits. So a
-wrong choice of ids can give a wrong card, which PreStart sees and repairs, but never somebody else's limits.
+wrong choice of ids can give a wrong card, which PreStart detects and repairs, but never another pod's limits.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from fractile.region import directory
 from fractile.wire.fractile.device_ids import count_by_card, device_id, split
 from fractile.wire.fractile.resource_class import DEVICE_SLOT
 
-_PAUSE = 1.0  # seconds: less between two Allocates is the same admission
+_PAUSE = 1.0  # seconds: Allocates closer together belong to the same admission
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ class Allocator:
         return self._waiting > 0 or self._clock() - self._answered < _PAUSE
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
-        """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
-        counted, whatever the ids are: the container's primary resource decides."""
+        """The answer for one container; WireError when an id is not ours. Empty for a resource that is only counted,
+        whatever the ids are: the container's primary resource decides."""
         if table.kind(resource) is ResourceKind.COUNTED:
             return dp.ContainerAllocateResponse()
         started = self._clock()
@@ -99,13 +99,13 @@ class Allocator:
         )
 
     async def _environment(self) -> dict[str, str]:
-        """What concerns the node, not the dialect."""
+        """The variables of the node, not of the dialect."""
         environment = await self._isolation.environment() if self._isolation is not None else {}
         return environment | (self._library.environment() if self._library is not None else {})
 
 
 def answer_for_others(held: Mapping[CardUUID, int], catalog: Catalog) -> dp.ContainerAllocateResponse:
-    """What a container gets that holds devices other than GPUs: nothing of it is limited, so there is no directory."""
+    """The answer for a container with non-GPU devices: they have no limits, so there is no directory."""
     offers = catalog.offers(held)
     names = table.container_answer(
         DEVICE_SLOT, held, cards=[*catalog.all], unit=catalog.unit, facts=Facts(sum(held.values()))
@@ -126,7 +126,7 @@ def answer_for_others(held: Mapping[CardUUID, int], catalog: Catalog) -> dp.Cont
 def _mounts(token_directory: Path) -> list[dp.Mount]:
     """The token directory, read-only, and in it the one file that the container's processes write; the outer one first.
 
-    Not the folder of that file: whoever may make files there may fill the node's disk with some that have no name.
+    Not the folder of that file: a container that may create files there may fill the node's disk with unlinked ones.
     """
     return [
         dp.Mount(container_path=directory.MOUNT, host_path=str(token_directory), read_only=True),

@@ -1,7 +1,7 @@
-"""Tells the dialects' own tools, by annotations, that a pod's containers hold their cards. A courtesy: it may be late.
+"""Annotates pods for the dialects' own tools once their containers hold their cards. A courtesy: it may be late.
 
-Level-triggered: every round compares what the view shows with what should be there, so that a lost patch, and one that
-the control plane overwrites when it moves a placement, are both made good. After a restart the journal says who had it.
+Level-triggered: every round compares the annotations in the view with the wanted ones, which repairs a lost patch and
+one that the control plane overwrites when it moves a placement. After a restart the journal says which pods had them.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Assigned:
         self._pods = pods
         self._sleep = sleep
         self._granted: dict[PodUID, tuple[Pod, dict[str, str]]] = {}
-        self._new: set[PodUID] = set()  # of those, whom no round has looked at
+        self._new: set[PodUID] = set()  # those of them that no round has checked yet
         self._wake = asyncio.Event()
 
     def granted(self, pod: Pod, request: PodRequest) -> None:
@@ -39,14 +39,14 @@ class Assigned:
         self._wake.set()
 
     def restore(self, uids: Iterable[PodUID]) -> None:
-        """Pods that the journal knows as granted, after a restart."""
+        """Take over the pods granted by the journal, after a restart."""
         for uid in uids:
             seen = self._pods.by_uid(uid)
             if seen is not None and seen.request is not None and uid not in self._granted:
                 self.granted(seen.pod, seen.request)
 
     async def run(self) -> None:
-        """Work forever: at those that were just granted, and now and then at all, however many are granted."""
+        """Work forever: on newly granted pods immediately, on all of them now and then."""
         clock = asyncio.get_running_loop().time
         while True:
             due = clock() + (_FAILED if await self.round() else _ROUND)
@@ -55,11 +55,11 @@ class Assigned:
                     due = min(due, clock() + _FAILED)
 
     async def round(self) -> bool:
-        """Patch every pod whose annotations differ; gives whether some patch failed."""
+        """Patch every pod whose annotations differ; returns whether a patch failed."""
         return await self.look(self._granted)
 
     async def look(self, uids: Iterable[PodUID]) -> bool:
-        """The same, of these."""
+        """Like ``round``, for these pods."""
         failed = False
         for uid in list(uids):
             self._new.discard(uid)
@@ -78,11 +78,11 @@ class Assigned:
             await self._pods.annotate(pod, {**wanted})
         except (ApiError, Unreachable, WireError) as e:
             log.warning("assigned not patched pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, e)
-            return isinstance(e, ApiError) and e.code in (404, 409)  # gone: the view will say so too
+            return isinstance(e, ApiError) and e.code in (404, 409)  # gone: the view will show it too
         return True
 
     async def _woken(self, timeout: float) -> bool:
-        """Whether something was granted; False when it is time to look at all."""
+        """Whether something was granted; False when it is time to check all."""
         try:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()

@@ -1,6 +1,6 @@
 """The gRPC service of one resource: turns kubelet's messages into calls of steer, allocate and prestart, and back.
 
-It carries no decision of its own. A request may hold several containers, although kubelet sends one at a time.
+It makes no decisions itself. A request may hold several containers, although kubelet sends one at a time.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Plugin:
-    """One resource. ``watched`` says whether a kubelet listens to its ListAndWatch now."""
+    """The handlers of one resource."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Plugin:
         self._prestart = prestart
 
     def handlers(self, watch: "Watch") -> tuple[rpc.Handler, ...]:
-        """The methods of one registration; ``watch`` is told when kubelet begins and ends to listen."""
+        """The methods of one registration; ``watch`` records when kubelet's ListAndWatch begins and ends."""
 
         async def list_and_watch(request: dp.Empty, context: rpc.Context) -> AsyncIterator[bytes]:
             async for answer in self._list_and_watch(watch):
@@ -107,7 +107,7 @@ class Plugin:
 
 
 class Watch:
-    """Whether kubelet has begun, and has ended, to listen to one registration."""
+    """Whether kubelet's ListAndWatch of one registration has begun, and has ended."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -115,11 +115,12 @@ class Watch:
 
 
 def options(resource: str) -> dp.DevicePluginOptions:
-    """What we tell kubelet, in Register and when it asks again.
+    """The options that kubelet gets in Register and from GetDevicePluginOptions.
 
-    PreStart is wanted for what is only counted, too, although nothing is granted then. Else kubelet allocates it late,
-    from the pods' own workers, if it did not know the resource when it admitted them, and two of these at a time make
-    kubelet 1.36.3 panic (evidence/kubelet.md#late-allocation). With it kubelet refuses to start such a container.
+    PreStart is required for resources that are only counted, too, although nothing is granted then. Otherwise kubelet
+    allocates them late, from the pods' own workers, if it did not know the resource when it admitted them, and two of
+    these at a time make kubelet 1.36.3 panic (evidence/kubelet.md#late-allocation). With it kubelet refuses to start
+    such a container.
     """
     return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 

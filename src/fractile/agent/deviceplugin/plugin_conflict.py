@@ -1,10 +1,10 @@
-"""Does another device plugin serve one of our resources on this node? Then kubelet believes whoever spoke last.
+"""Does another device plugin serve one of our resources on this node? Then kubelet uses the last one to speak.
 
 Kubelet keeps one plugin per resource: a second registration replaces the first, whose list of devices is still taken
-when it changes (pkg/kubelet/cm/devicemanager/manager.go). Containers would then get ids of the one and an answer of the
-other. Two signs are looked at: ids in kubelet's record that are none of ours, and sockets that are known to be others'
-and answer. It is only said, as an event of the node and a log line, each time that it changes: removing either of the
-two plugins, or the family from ``--dialects``, is for people.
+when it changes (pkg/kubelet/cm/devicemanager/manager.go). Containers would then get ids of one and an answer of the
+other. Two signs are checked: ids in kubelet's record that are not ours, and sockets that are known to be of other
+plugins and answer. A conflict is only reported, as an event of the node and a log line, each time that it changes:
+removing either of the two plugins, or the family from ``--dialects``, is for people.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class PluginConflicts:
-    """``look`` says who serves which resource of ours; ``run`` looks now and then and tells the node's events."""
+    """``look`` finds which other plugin serves which resource of ours; ``run`` checks regularly and emits node
+    events."""
 
     def __init__(
         self,
@@ -64,13 +65,13 @@ class PluginConflicts:
         self._seen: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Work forever. What is seen once may be a plugin of ours on its way; what is seen twice is told."""
+        """Work forever. What one check shows may be a plugin of ours starting; what two show is reported."""
         while True:
             await self._sleep(_ROUND)
             await self.round()
 
     async def round(self) -> None:
-        """Look, and tell what was there the last time too."""
+        """Check, and report what the last check showed too."""
         before, self._seen = self._seen, await asyncio.to_thread(self.look)
         lasting = {resource: who for resource, who in self._seen.items() if before.get(resource) == who}
         for resource, who in lasting.items():
@@ -79,7 +80,7 @@ class PluginConflicts:
         self._told = lasting
 
     def look(self) -> dict[str, str]:
-        """Who else serves each of our resources now, by resource; blocks on files and sockets for a moment."""
+        """The other server of each of our resources now, by resource; blocks on files and sockets for a moment."""
         catalog = self._stock.catalog
         found = dict.fromkeys(self._strange(catalog), _SOMEBODY)
         for name, (resource, who) in SOCKETS.items():
@@ -88,12 +89,12 @@ class PluginConflicts:
         return found
 
     def _strange(self, catalog: Catalog) -> Iterable[str]:
-        """Resources for which kubelet has recorded ids that are none of ours."""
+        """Resources for which kubelet has recorded ids that are not ours."""
         try:
             text = (self._plugins / kubelet_checkpoint.FILE_NAME).read_bytes()
             recorded = kubelet_checkpoint.registered(text, catalog.resources)
         except (OSError, WireError):
-            return ()  # no record, or one that cannot be read: nothing can be said
+            return ()  # no record, or an unreadable one: not known
         cards = {card.uuid for card in catalog.cards}
         return [resource for resource, ids in recorded.items() if not all(_ours(device, cards) for device in ids)]
 
@@ -117,7 +118,7 @@ def _ours(device: str, cards: Iterable[str]) -> bool:
 
 
 def _answers(path: Path) -> bool:
-    """Whether somebody listens there; files of sockets outlive their programs."""
+    """Whether a program listens there; files of sockets outlive their programs."""
     with socket.socket(socket.AF_UNIX) as one:
         one.settimeout(_CONNECT)
         try:

@@ -1,9 +1,9 @@
-"""What counts against a pod whose container is about to start: who was granted first keeps.
+"""What counts against a pod whose container is about to start: the pod that was granted first keeps its part.
 
-The sums of a card's placements should fit. Where they do not, after an unlucky write, a pod that was granted its part
-before must not lose it because another one came later: against a pod that holds a grant of the card count only the pods
-that were granted it earlier. Against one that holds none counts everybody. What processes of departed pods still hold
-counts against all. The order is that of the grants on this node, which are on its disk.
+The sums of a card's placements should fit. If they do not, after an unlucky write, a pod that was granted its part
+before must not lose it to a later one: against a pod that holds a grant of the card, only pods with an earlier grant
+count. Against a pod without a grant, all pods count. What processes of departed pods still hold counts against all. The
+order is that of the grants on this node, which are on its disk.
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ _Since = dict[CardUUID, tuple[float, PodUID]]
 
 
 class Against(msgspec.Struct, frozen=True):
-    """``charges`` of others; ``departed``: those among them whose pod is gone."""
+    """``charges`` of others; ``departed``: those of them whose pod is gone."""
 
     charges: list[Charge]
     departed: tuple[Granted, ...]
 
     def names(self, card: CardUUID) -> str:
-        """Whose pod is gone and still holds a part of the card, as the end of a sentence; "" when nobody."""
+        """The deleted pods that still hold a part of the card, as the end of a sentence; "" when there are none."""
         gone = sorted({f"{g.limits.namespace}/{g.limits.pod}" for g in self.departed if _has(g, card)})
         return f"; processes of {', '.join(gone)}, deleted already, still hold a part of it" if gone else ""
 
 
 class Precedence:
-    """Asks ``departed``, which reads the grants."""
+    """Uses ``departed``, which reads the grants."""
 
     def __init__(self, pods: NodePods, departed: DepartedPods) -> None:
         self._pods = pods

@@ -1,9 +1,9 @@
 """GetPreferredAllocation: make kubelet's choice of ids agree with the placement of the pod that it admits.
 
-Failure rule: never an error, which would kill the pod for good. Whatever goes wrong, some ids are preferred and the
-reason is logged; PreStart, which kubelet repeats, then settles what they mean. It can move a placement to where kubelet
-put the pod only if there is room, and kubelet never chooses again: so where nothing is known of the pod, the card with
-the most room is preferred.
+Failure rule: never an error, which would fail the pod permanently. Whatever goes wrong, some ids are preferred and the
+reason is logged; PreStart, which kubelet repeats, then settles their meaning. It can move a placement to where kubelet
+put the pod only if there is room, and kubelet never chooses again: so if the pod is not known, the card with the most
+room is preferred.
 """
 
 import asyncio
@@ -27,22 +27,22 @@ from fractile.model.units import CardUUID, PodUID
 from fractile.wire.fractile.device_ids import split
 
 _BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
-_AGAIN = 0.25  # seconds until an API server that was away is asked again
+_AGAIN = 0.25  # seconds until an unavailable API server is called again
 _REMEMBERED = 256  # steered sets; a node runs 110 pods
 _UNSEEN = 60.0  # seconds until the watch has surely shown a pod that kubelet admits
 
 log = logging.getLogger(__name__)
 
 
-_Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: a kilobyte where 8,000 ids are a megabyte
+_Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: 8,000 ids take 1 kB instead of 1 MB
 
 
 class _Steered(msgspec.Struct):
     uid: PodUID
-    until: float  # by our clock; from then on it counts only while the pod is there
+    until: float  # by our clock; after it, it counts only while the pod exists
     ids: _Mask
     request: PodRequest
-    container: ContainerRequest  # that it was steered for, or, once given, that got some of it last
+    container: ContainerRequest  # the one steered for; once given, the last one that got some of the ids
     given: bool = False
 
     @property
@@ -50,17 +50,17 @@ class _Steered(msgspec.Struct):
         return _facts(self.request, self.container)
 
     def successor(self, resource: str, amount: int) -> ContainerRequest | None:
-        """The next container in kubelet's order that asks for the resource, if it asks for so much. Kubelet admits the
-        containers of a pod one after the other, and gives each what ordinary init containers had before anything else:
-        so this one gets a part of these ids now."""
+        """The next container in kubelet's order that requests the resource, if it requests ``amount``. Kubelet admits
+        the containers of a pod one after the other, and gives each the devices of ordinary init containers first: so
+        this one gets a part of these ids now."""
         after = self.request.containers[self.request.containers.index(self.container) + 1 :]
         found = next((c for c in after if c.amount_of(resource)), None)
         return found if found is not None and found.amount_of(resource) == amount else None
 
 
 class PreferredAllocation:
-    """Answers for all resources, and remembers for which pod's total it steered which ids. ``room``: what is left of
-    each card beside the pods of the node, in the card's own unit."""
+    """Answers for all resources, and remembers for which pod's total it steered which ids. ``room``: what the pods of
+    the node leave of each card, in the card's own unit."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PreferredAllocation:
     async def prefer(
         self, resource: str, *, available: list[str], must_include: list[str], size: int, distinct: bool = False
     ) -> list[str]:
-        """The ids to use; always an answer. ``distinct``: of different cards, where nothing is known."""
+        """The ids to use; never fails. ``distinct``: of different cards, if the placement is not known."""
         started = self._clock()
         asking = await self._identify(resource)
         wanted, why = _wanted(resource, asking)
@@ -104,8 +104,8 @@ class PreferredAllocation:
         """What is known of the container that gets these ids.
 
         A container that took over an init container's ids was never steered, but these ids were, for its pod
-        (evidence/kubelet.md#init-containers). Kubelet's order says which one it is; it is looked up only where that
-        cannot be, since a pod may have hundreds of them, and where that fails the pod's sum is known at least.
+        (evidence/kubelet.md#init-containers). Kubelet's order usually identifies it; it is looked up only if that
+        fails, since a pod may have hundreds of containers, and if that fails too the pod's sum is still known.
         """
         mask = _mask(ids)
         known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
@@ -123,7 +123,7 @@ class PreferredAllocation:
         return Facts(known.facts.pod_amount if known else len(ids))
 
     async def _identify(self, resource: str) -> AdmittedContainer | Unknown:
-        """Within the budget; an API server that is away for less is waited for."""
+        """Identify the container within the budget; waits for an API server that is away for less."""
         reason = ""
         try:
             async with asyncio.timeout(_BUDGET):
@@ -139,8 +139,8 @@ class PreferredAllocation:
             return Unknown(reason or f"no answer within {_BUDGET:.0f} s")
 
     def _remember(self, resource: str, ids: _Mask, asking: AdmittedContainer | Unknown) -> None:
-        """Ids that are given out anew no longer belong to whom they were steered before, nor do those of pods that are
-        gone: a set of 32,000 ids is 4 kB."""
+        """Remember the ids for their new owner. Ids given out again no longer belong to the earlier one, and those of
+        pods that are gone are forgotten: a set of 32,000 ids is 4 kB."""
         before, now = self._steered.get(resource, ()), self._clock()
         there = (s for s in before if _disjoint(s.ids, ids) and (now < s.until or self._pods.by_uid(s.uid)))
         kept = deque(there, maxlen=_REMEMBERED)
@@ -180,7 +180,7 @@ def _facts(request: PodRequest, container: ContainerRequest) -> Facts:
 
 
 def _wanted(resource: str, asking: AdmittedContainer | Unknown) -> tuple[Mapping[CardUUID, int], str]:
-    """How many ids of which card the placement stands for, or why nothing is known of it."""
+    """How many ids of which card the placement stands for, or why that is not known."""
     if isinstance(asking, Unknown):
         return {}, asking.reason
     try:

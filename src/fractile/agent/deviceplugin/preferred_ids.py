@@ -19,10 +19,10 @@ def prefer(
     room: Mapping[CardUUID, int] | None = None,
 ) -> list[str]:
     """``size`` ids out of ``available``, with all of ``must_include``: first those of the wanted cards, in the wanted
-    amounts, then of as few other cards as possible, or of as many when they should be ``distinct``, and among equals of
-    those with the most ``room``; the lowest numbers of each card, which keeps sets short as ranges.
+    amounts; then of as few other cards as possible, or of as many when they should be ``distinct``; among equal cards
+    of those with the most ``room``; the lowest numbers of each card, which keeps sets short as ranges.
 
-    Ids that are not of our form are never chosen. Fewer than ``size`` come back when there are no more.
+    Ids that are not of our form are never chosen. Returns fewer than ``size`` if there are no more.
     """
     must = list(dict.fromkeys(must_include))
     free = set(available).difference(must)
@@ -40,7 +40,7 @@ def prefer(
 
 
 def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
-    """Looks for the ids it wants instead of taking all apart: kubelet sends up to 60,000 and waits for the answer."""
+    """Probes for the wanted ids instead of parsing all: kubelet sends up to 60,000 and waits for the answer."""
     found: list[str] = []
     for k in range(MAX_PER_RESOURCE):
         if len(found) >= count:
@@ -52,7 +52,7 @@ def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
 
 
 def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int], room: Mapping[CardUUID, int]) -> list[str]:
-    """So many ids of as few cards as possible."""
+    """``missing`` ids of as few cards as possible."""
     free = _numbers(available)
     chosen: list[str] = []
     while len(chosen) < missing and any(free.values()):
@@ -62,7 +62,7 @@ def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int], roo
 
 
 def _spread(available: set[str], missing: int, taken: Numbers, room: Mapping[CardUUID, int]) -> list[str]:
-    """So many ids of as many cards as possible: always one of a card that has the fewest in the set."""
+    """``missing`` ids of as many cards as possible: always one of a card that has the fewest in the set."""
     free = _numbers(available)
     held = {card: len(taken.get(card, ())) for card in free}
     chosen: list[str] = []
@@ -75,7 +75,7 @@ def _spread(available: set[str], missing: int, taken: Numbers, room: Mapping[Car
 
 def _next_card(free: Numbers, missing: int, held: Mapping[CardUUID, int], room: Mapping[CardUUID, int]) -> CardUUID:
     """A card that is in the set already, else one that serves all of the rest: of these the one with the most room,
-    where that is known, then the tightest; else the largest."""
+    if that is known, then the tightest; else the largest."""
     return min(
         (card for card, numbers in free.items() if numbers),
         key=lambda c: (
@@ -101,6 +101,6 @@ def _numbers(devices: Iterable[str]) -> Numbers:
             card, k = split(device)
         except WireError:
             continue
-        if device == device_id(card, k):  # "::007" is no id of ours
+        if device == device_id(card, k):  # "::007" is not one of our ids
             numbers.setdefault(card, []).append(k)
     return {card: sorted(numbers[card]) for card in sorted(numbers)}

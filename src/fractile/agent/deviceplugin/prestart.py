@@ -1,9 +1,9 @@
 """PreStartContainer: the ids have exactly one owner now, so everything about it is checked, and its limits are written.
 
-Failure rule: closed. Whatever is missing or does not fit, the container does not start, the sentence appears in the
-pod's events, and kubelet calls again: nothing is lost by a "no" (evidence/kubelet.md#refusals).
+Failure rule: closed. If anything is missing or does not fit, the container does not start, the reason appears in the
+pod's events, and kubelet calls again: a refusal loses nothing (evidence/kubelet.md#refusals).
 
-Kubelet may have chosen other cards than the placement names: it reuses an init container's devices unasked, and
+Kubelet may have chosen other cards than the placement names: it reuses an init container's devices without a call, and
 steering fails while the API server is away. Then the real cards are reported in ``fractile.dev/kubelet-choice``; the
 control plane moves the ledger if they fit and rewrites the placement, and only then does the container start.
 """
@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 
 
 class PreStart:
-    """Checks and grants, for all resources. ``granted`` is called when limits were written;
-    ``ready``, if any, writes what else containers from gpu-manager's world need, and does not raise."""
+    """Checks and grants, for all resources. ``granted`` is called when limits were written; ``ready``, if any, writes
+    the other files of containers made for gpu-manager, and does not raise."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class PreStart:
     async def check(self, resource: str, ids: frozenset[str]) -> Denied | None:
         """None when the container that holds the ids may start."""
         started = self._clock()
-        # 1. Who holds exactly these ids, by kubelet's books and the API server?
+        # 1. Which pod holds exactly these ids, by kubelet's records and the API server?
         found = await _closed(self._owner(resource, ids))
         denied = found if isinstance(found, Denied) else await _closed(self._grant(*found, resource, ids))
         owned = None if isinstance(found, Denied) else found[0]
@@ -104,7 +104,7 @@ class PreStart:
         return denied
 
     async def _grant(self, owned: Owned, books: KubeletState, resource: str, ids: frozenset[str]) -> Denied | None:
-        # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it whole?
+        # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it intact?
         denied = fence.denied(owned.pod)
         if denied is None and self._runtimes is not None:
             denied = await self._runtimes.denied(owned.pod)
@@ -117,7 +117,7 @@ class PreStart:
         placement = await self._agreed(owned)
         if isinstance(placement, Denied):
             return placement
-        # 4. Does it fit beside what the other pods of the node were given before?
+        # 4. Does it fit in addition to what the other pods of the node were given before?
         denied = await self._no_room(owned, placement)
         if denied is not None:
             return denied
@@ -126,7 +126,7 @@ class PreStart:
         denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books, flags=flags)
         if denied is not None:
             return denied
-        # 6. Tell the neighbours on the card, and the dialects' tools, in the background.
+        # 6. Update the neighbours on the card, and the dialects' annotations, in the background.
         self._granted()
         if self._ready is not None and vcuda_folder.wanted(resource):
             await self._ready(owned.uid)
@@ -213,7 +213,7 @@ class PreStart:
 
 
 async def _closed(step: Awaitable[T]) -> T | Denied:
-    """What cannot be read or written is a "no"."""
+    """Turn errors of reading and writing into a refusal."""
     try:
         return await step
     except (KubeletStateMissing, WireError, ApiError, Unreachable, OSError) as e:
@@ -221,7 +221,7 @@ async def _closed(step: Awaitable[T]) -> T | Denied:
 
 
 def too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Denied | None:
-    """What speaks against all of that on one card, ``mine`` among it."""
+    """Why the total on one card, ``mine`` included, is too much; None when it fits."""
     if card.type != GPU:
         shares = sum(c.shares for c in used)
         said = f"{card.type} {card.uuid} has {card.shares} share(s) and the pods placed on it need {shares}"
@@ -241,8 +241,8 @@ def too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Deni
 
 
 def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | Denied:
-    """The placement as kubelet's choice has it. Kubelet admits all containers of a pod before the first one starts, so
-    only an ordinary init container can be unknown, when the checkpoint is unreadable: that one is taken as placed."""
+    """The placement by kubelet's choice. Kubelet admits all containers of a pod before the first one starts, so only an
+    ordinary init container can be unknown, when the checkpoint is unreadable: that one is taken as placed."""
     held: dict[ContainerName, tuple[Slice, ...]] = {}
     for asked in owned.request.containers:
         ids = owned.ids(asked)

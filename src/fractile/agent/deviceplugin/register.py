@@ -1,16 +1,16 @@
-"""Registers the plugins with kubelet, again and again: within milliseconds after kubelet has (re)started.
+"""Registers the plugins with kubelet, whenever needed: within milliseconds after kubelet has (re)started.
 
 A kubelet that starts deletes all sockets, opens kubelet.sock and admits its pods a second later; pods that it finds
-without a registered plugin fail for good (evidence/kubelet.md#restart). So the directory is watched with inotify, and
-looked at every few seconds in case an event is lost. Level-triggered: what is, is compared with what was registered.
+without a registered plugin fail permanently (evidence/kubelet.md#restart). So the directory is watched with inotify,
+and checked every few seconds in case an event is lost. Level-triggered: the present state is compared with what was
+registered.
 
-- Every registration has a socket name of its own: gRPC unlinks the path of a server that stops, which would take the
-  successor's socket away (evidence/kubelet.md#sockets).
-- A socket's file outlives a kubelet that is killed: which kubelet took a registration is known only when the file was
-  the same before and after the call.
-- Resources that pods of the node hold come first: of those kubelet fails running pods (docs/operate/recovery.md), of
-others
-  only pods that are on their way. The others follow when kubelet has asked for the ids of these, or soon.
+- Every registration has its own socket name: gRPC unlinks the path of a server that stops, which would remove the
+  successor's socket (evidence/kubelet.md#sockets).
+- A socket's file outlives a kubelet that is killed: a registration belongs to a known kubelet only if the file was the
+  same before and after the call.
+- Resources that pods of the node hold come first: for those kubelet fails running pods (docs/operate/recovery.md), for
+  others only pods that are on their way. The others follow when kubelet has read the ids of the first, or soon.
 - While one kubelet lives, the old server stops before the new one registers: kubelet, when the old stream ends,
   disconnects whatever is registered for the resource then (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
 
@@ -35,11 +35,11 @@ from fractile.agent.kubelet.api import deviceplugin_pb2 as dp
 from fractile.agent.node import unwatched
 from fractile.kube.pacing import Clock, Sleep
 
-_LOOK = 2.0  # seconds between two looks without an event
+_LOOK = 2.0  # seconds between two checks without an event
 _CALL = 12.0  # kubelet calls us back inside Register and allows that 10 s
 _REFUSED = 0.005  # kubelet.sock exists a moment before kubelet listens on it
 _SLOWEST = 1.0
-_GIVE_WAY = 0.1  # the longest that a resource which nobody holds waits for those that pods hold
+_GIVE_WAY = 0.1  # the longest that a resource not in use waits for those that pods hold
 _LATE = f"a kubelet that restarts is seen within {_LOOK:.0f} s instead of at once, and may fail pods that have GPUs"
 _SETTLE = 0.2  # for kubelet to notice that the old stream has ended
 _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 
 
 class _Replaced(Exception):
-    """Another kubelet took the place of the one that was called."""
+    """Another kubelet replaced the one that was called."""
 
 
 class _Registration(msgspec.Struct, frozen=True):
-    """A plugin as one kubelet knows it."""
+    """A plugin as registered with one kubelet."""
 
     kubelet: rpc.Identity
     socket: Path
@@ -65,7 +65,7 @@ class _Registration(msgspec.Struct, frozen=True):
 
 
 class Registrar:
-    """Keeps all plugins registered with whatever kubelet serves ``directory``."""
+    """Keeps all plugins registered with the kubelet that serves ``directory``."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Registrar:
         self._clock = clock
         self._sleep = sleep
         self._registered: dict[str, _Registration] = {}
-        self.registered = asyncio.Event()  # kubelet has taken every plugin
+        self.registered = asyncio.Event()  # kubelet has accepted every plugin
         self._wake = asyncio.Event()
-        self._progress = asyncio.Event()  # kubelet has taken one more plugin
+        self._progress = asyncio.Event()  # kubelet has accepted one more plugin
 
     def known(self) -> frozenset[str]:
-        """The resources that the present kubelet listens to."""
+        """The resources that the present kubelet watches."""
         return frozenset(resource for resource, present in self._registered.items() if present.alive)
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Registrar:
                 await registration.server.stop(0)
 
     async def _keep(self, plugin: Plugin) -> None:
-        """Level-triggered: register whenever the kubelet that is there does not listen to this plugin."""
+        """Level-triggered: register whenever the present kubelet does not watch this plugin."""
         while True:
             wake = self._wake
             kubelet = rpc.identity(self._kubelet)
@@ -149,8 +149,8 @@ class Registrar:
         return True
 
     async def _give_way(self, plugin: Plugin) -> None:
-        """Until kubelet listens to the resources that pods hold; one that fails keeps the others waiting no longer than
-        this once."""
+        """Wait until kubelet watches the resources that pods hold, at most ``_GIVE_WAY``: a resource that fails must
+        not block the others."""
         until = self._clock() + _GIVE_WAY
         while (left := until - self._clock()) > 0:
             first = {p.resource for p in self._plugins}.intersection(self._in_use())
@@ -159,7 +159,7 @@ class Registrar:
             await _either(self._progress, None, timeout=left)
 
     def _taken(self) -> frozenset[str]:
-        """The resources that the kubelet of this moment listens to."""
+        """The resources that the kubelet of this moment watches."""
         kubelet = rpc.identity(self._kubelet)
         return frozenset(r for r, present in self._registered.items() if present.kubelet == kubelet and present.alive)
 
@@ -170,11 +170,12 @@ class Registrar:
         return path, watch, await rpc.serve(path, *plugin.handlers(watch))
 
     async def _announce(self, plugin: Plugin, endpoint: str, kubelet: rpc.Identity | None) -> bool:
-        """Call Register until ``kubelet`` takes it; False when another one has come, or none is there.
+        """Call Register until ``kubelet`` accepts it; False when another kubelet has come, or none is there.
 
-        A kubelet deletes all sockets before it opens its own, ours included: only one that was there before our socket
-        can find it, and any other would try in vain for 10 s, with its first pods lost. AioRpcError when it refuses.
-        One that is about to listen is waited for, and so is one that was killed: its socket stays until the next comes.
+        A kubelet deletes all sockets, ours included, before it opens its own: only one that was there before our socket
+        can find it, and any other would try in vain for 10 s and lose its first pods. AioRpcError when it refuses.
+        Waits for a kubelet that is about to listen, and also for one that was killed: its socket stays until the next
+        comes.
         """
         request = dp.RegisterRequest(
             version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options(plugin.resource)
@@ -185,7 +186,7 @@ class Registrar:
             return exact is not None and await self._called(exact, request, kubelet)
 
     async def _called(self, exact: Path, request: dp.RegisterRequest, kubelet: rpc.Identity) -> bool:
-        """``exact``: a path that leads to this kubelet, whatever takes its place between a look and the call."""
+        """``exact``: a path that leads to this kubelet, even if it is replaced between a check and the call."""
         wait = _REFUSED
         while kubelet == rpc.identity(self._kubelet):
             wake = self._wake
@@ -215,7 +216,7 @@ class Registrar:
             calling.cancel()
 
     async def _listened(self, kubelet: rpc.Identity, watch: Watch) -> bool:
-        """Whether this kubelet asks for the devices."""
+        """Whether this kubelet calls ListAndWatch."""
         deadline = self._clock() + _CALL
         while not watch.began.is_set():
             if rpc.identity(self._kubelet) != kubelet or self._clock() > deadline:
@@ -241,7 +242,7 @@ class Registrar:
             await self._sleep(_SLOWEST)
 
     async def _follow(self, inotify: Inotify) -> None:
-        """Report what happens to kubelet.sock until the directory itself goes."""
+        """Wake on changes of kubelet.sock until the directory itself goes."""
         async for event in inotify:
             if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
                 return
@@ -253,7 +254,7 @@ class Registrar:
 
 
 def _told(event: asyncio.Event) -> asyncio.Event:
-    """Wake all who wait for it; the event for those who will."""
+    """Set the event for its waiters; returns a new event for later ones."""
     event.set()
     return asyncio.Event()
 
@@ -270,7 +271,7 @@ async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout
 
 
 def _remove_dead_sockets(directory: Path) -> None:
-    """Sockets that an agent left when it was killed: nobody listens on them."""
+    """Remove sockets without a listener, left by an agent that was killed."""
     for path in directory.glob("fractile-*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
             try:

@@ -1,9 +1,9 @@
-"""Does the runtime of a pod's RuntimeClass load the library? Where it does not, the container does not start.
+"""Does the runtime of a pod's RuntimeClass load the library? If it does not, the container does not start.
 
-The library comes by ``/etc/ld.so.preload`` and shares memory with its node, by a file. Runtimes that put containers
-into machines or kernels of their own (Kata, gVisor) share no memory with the node and need not read that file: there a
-container would be unlimited. A list of runtimes that do can be complete, one of those that do not cannot: so a handler
-that is not known is refused, and ``--runtime-handlers`` names more. Failure rule: closed; kubelet asks again.
+The library is loaded by ``/etc/ld.so.preload`` and shares memory with its node, by a file. Runtimes that put containers
+into their own machines or kernels (Kata, gVisor) share no memory with the node and may not read that file: there a
+container would be unlimited. A list of suitable runtimes can be complete, one of unsuitable ones cannot: so an unknown
+handler is refused, and ``--runtime-handlers`` adds more. Failure rule: closed; kubelet calls again.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from fractile.wire.kubernetes.pod_mounts import MountingPod
 KNOWN = frozenset({"runc", "crun", "youki"})
 _NVIDIA = "nvidia"  # nvidia, nvidia-cdi, nvidia-legacy: runc with a hook or a changed specification
 
-_FRESH = 60.0  # seconds; the handler of a class cannot be changed, but the class can be made anew
+_FRESH = 60.0  # seconds; the handler of a class cannot be changed, but the class can be recreated
 _CALL = 5.0
 
 
@@ -30,7 +30,7 @@ class _RuntimeClass(KubeStruct, frozen=True):
 
 
 class RuntimeClasses:
-    """Asks the API server for the handler of each class once in a minute. ``more``: handlers that are as good."""
+    """Reads the handler of each class from the API server once a minute. ``more``: other suitable handlers."""
 
     def __init__(self, client: KubeClient, *, more: Collection[str] = (), clock: Clock = time.monotonic) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class RuntimeClasses:
         self._handlers: dict[str, tuple[str, float]] = {}
 
     async def denied(self, pod: MountingPod) -> Denied | None:
-        """Why no container of the pod may start; None: they may. ApiError, Unreachable as the client raises."""
+        """Why no container of the pod may start; None: they may. Raises ApiError, Unreachable as the client does."""
         name = pod.spec.runtime_class_name
         if not name:
             return None
@@ -65,6 +65,6 @@ class RuntimeClasses:
         except ApiError as e:
             if e.code != 404:
                 raise
-            handler = ""  # the pod was created while the class was there; kubelet refuses it anyway
+            handler = ""  # the class was deleted after the pod was created; kubelet refuses it anyway
         self._handlers[name] = handler, self._clock() + _FRESH
         return handler

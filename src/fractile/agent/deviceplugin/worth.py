@@ -1,4 +1,4 @@
-"""Whether two lists of slices mean the same. Pure; what ids are worth is the dialects' business."""
+"""Whether two lists of slices mean the same. Pure; the dialects define what ids are worth."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from fractile.model.placement import Slice
 
 
 def same(a: Sequence[Slice], b: Sequence[Slice]) -> bool:
-    """Whether both name the same cards with the same amounts, in whatever order."""
+    """Whether both name the same cards with the same amounts, in any order."""
     return sorted(map(_key, a)) == sorted(map(_key, b))
 
 

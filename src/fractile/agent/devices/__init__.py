@@ -1,1 +1,1 @@
-"""The cards of this node: what there is, whether it is healthy, and the objects at the API server that say so."""
+"""The cards of this node: inventory, health, and the objects at the API server that publish both."""

@@ -1,17 +1,17 @@
-"""Tells everybody which cards of the node can serve new pods now, and who holds them: the status of its
+"""Publishes which cards of the node can serve new pods now, and which pods hold them: the status of its
 ExtendedResources.
 
-Kubelet fails a pod for good when it admits it while no plugin is registered (evidence/kubelet.md#no-plugin). So an
-agent that is told to stop first withdraws its cards, waits until Bindings that are already on their way have been
-served, and only then lets go of kubelet; one that starts offers them again when kubelet has taken its plugins. A sick
-card is unhealthy whatever else holds. Running pods notice nothing.
+Kubelet fails a pod permanently when it admits it while no plugin is registered (evidence/kubelet.md#no-plugin). So an
+agent that is stopped first withdraws its cards, waits until Bindings that are already on their way have been served,
+and only then disconnects from kubelet; one that starts offers them again when kubelet has accepted its plugins. A sick
+card is published as unhealthy in every state. Running pods are not affected.
 
-Level-triggered: what each card should say is compared with what was written; ``forget`` says that it stands there no
-longer. Who holds a card is written every two seconds at most. Writes are server-side applies: the agent owns the fields
-of the status. That the node is lost, the control plane says over it, and takes back when the node is ready: an agent
-which lives on such a node finds that in conflict, and then says of a well card only who holds it. Failure rule: it goes
-on. An API server that does not answer delays neither the stop nor, for long, the start; an agent that is killed
-withdraws nothing, and pods bound until it is back may fail.
+Level-triggered: the wanted status of each card is compared with what was written; ``forget`` drops the latter. Which
+pods hold a card is written every two seconds at most. Writes are server-side applies: the agent owns the fields of the
+status. The control plane marks cards of a lost node, and removes the mark when the node is ready: an agent on such a
+node gets a conflict, and then writes for a healthy card only which pods hold it. Failure rule: it continues. An API
+server that does not answer delays neither the stop nor, for long, the start; an agent that is killed withdraws nothing,
+and pods bound until it is back may fail.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _ASK = 0.1
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
 _ROUND = 2.0
-_OWN = ("isolation", "boundTo", "used", "departed")  # what the agent says of a card whose node is lost
+_OWN = ("isolation", "boundTo", "used", "departed")  # what the agent writes for a card whose node is lost
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +69,11 @@ async def _nobody() -> Sequence[str]:
 
 
 class Availability:
-    """``run`` offers the cards once kubelet listens; ``withdraw`` takes them back before the agent stops.
+    """``run`` offers the cards once kubelet watches them; ``withdraw`` takes them back before the agent stops.
 
-    ``verdict`` says how a card is, ``stamp`` turns its times into those of the API; ``known`` is set once what earlier
-    agents knew counts too: before, no card is called healthy. ``holders`` says who holds the cards, None while that is
-    not known: until then no card is offered.
+    ``verdict`` gives a card's health, ``stamp`` turns its times into those of the API; ``known`` is set once the
+    knowledge of earlier agents is included: before that, no card is published as healthy. ``holders`` gives the pods
+    that hold the cards, None while that is not known: until then no card is offered.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Availability:
         self._withdrawn = False
         self._writing = asyncio.Lock()
         self._written: dict[CardUUID, _Status] = {}
-        self._at: dict[CardUUID, float] = {}  # when
+        self._at: dict[CardUUID, float] = {}  # time of the last write
         self._again = asyncio.Event()
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class Availability:
                 await self._sleep(_FAILED)
 
     async def withdraw(self) -> None:
-        """Returns when no pod is on its way to this node any more, or the API server or kubelet has had its time."""
+        """Returns when no pod is on its way to this node, or the API server or kubelet has had its time."""
         self._withdrawn = True
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -137,12 +137,12 @@ class Availability:
             await self._sleep(_ASK)
 
     def forget(self, card: CardUUID) -> None:
-        """The card's object is new, or somebody else wrote its status."""
+        """The card's object is new, or another client wrote its status."""
         self._written.pop(card, None)
         self._again.set()
 
     async def _next(self, catalog: Catalog) -> None:
-        """Until something is different, or a round has passed."""
+        """Wait until something changes, or a round has passed."""
         waits = {asyncio.ensure_future(self._stock.changed(catalog)), asyncio.ensure_future(self._forgotten(catalog))}
         if not self._all_ready():
             waits.add(asyncio.ensure_future(self._readiness(catalog)))
@@ -166,7 +166,7 @@ class Availability:
         return all(event.is_set() for event in self._ready)
 
     async def _write(self, cards: Iterable[Card]) -> bool:
-        """Whether all objects say what they should."""
+        """Write what is due; returns whether all objects have the wanted status."""
         done = True
         async with self._writing:
             held = self._holders()
@@ -178,7 +178,7 @@ class Availability:
         return done
 
     def _due(self, card: CardUUID, wanted: _Status) -> bool:
-        """Whether it differs from what stands there; where only the use does, not too soon after the last time."""
+        """Whether it differs from what was written; if only the use differs, not too soon after the last write."""
         written = self._written.get(card)
         if wanted == written:
             return False
@@ -186,7 +186,7 @@ class Availability:
         return not used_only or self._clock() - self._at.get(card, 0.0) >= _ROUND
 
     def _wanted(self, card: Card, held: Mapping[CardUUID, DeviceHold] | None) -> _Status | None:
-        """None: nothing is known yet that the object does not say already."""
+        """None: there is nothing to write yet."""
         use = {} if held is None else _use(card, held.get(card.uuid, NOBODY))
         verdict = self._verdict(card.uuid)
         if not verdict.healthy:
@@ -218,7 +218,7 @@ class Availability:
         try:
             await self._apply_unless_lost(object_name(card), wanted)
         except (ApiError, Unreachable, WireError) as e:
-            if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will make it
+            if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will create it
                 log.warning("phase not written card=%s phase=%s reason=%s", card, wanted["phase"], e)
             return False
         self._at[card] = self._clock()
@@ -228,10 +228,10 @@ class Availability:
         return True
 
     async def _apply_unless_lost(self, name: str, wanted: _Status) -> None:
-        """A card that is sick, or withdrawn, is that whatever its node is."""
-        if "used" not in wanted:  # not known yet: what stands there stays
+        """Apply the status; a sick or withdrawn card is written even if its node is lost."""
+        if "used" not in wanted:  # not known yet: keep the object's value
             wanted = {**_use_of(await self._seen(name)), **wanted}
-        # Empty texts take back what somebody else said with another phase.
+        # Empty texts remove those that another client wrote with another phase.
         over = {**wanted, "reason": wanted["reason"] or "", "message": wanted["message"] or ""}
         if wanted["phase"] not in HEALTHY_PHASES:
             await self._apply(name, over, force=True)
@@ -263,7 +263,7 @@ class Availability:
 
 
 def _use(card: Card, held: DeviceHold) -> _Status:
-    """What no longer stands in it goes from the object."""
+    """The fields of the card's use; fields that are left out are removed from the object."""
     return _use_of(ExtendedResourceStatus(used=held.used(card), bound_to=list(held.by), departed=held.departed))
 
 

@@ -1,11 +1,11 @@
-"""Keeps the stock like the cards: which there are, and which of them may take new pods now.
+"""Keeps the catalog in line with the cards: which exist, and which of them may take new pods now.
 
-    driver ─> watcher (thread) ─> this loop ─> policy.health, one state per card ─> stock ─> kubelet, API server
-                                                                      └─> who is told (health_events)
+    driver ─> watcher (thread) ─> this loop ─> policy.health, one state per card ─> catalog ─> kubelet, API server
+                                                                      └─> listener (health_events)
 
-A card that was known and does not answer any more stays in the stock, sick, so that its ids go Unhealthy instead of
-away and its pods keep their books; it leaves when the driver has not listed it for long. Failure rule: nothing that a
-driver does ends this loop; while it says nothing, what was known last holds.
+A known card that stops answering stays in the catalog, sick, so that its ids become Unhealthy instead of vanishing and
+its pods keep their records; it is removed when the driver has not listed it for long. Failure rule: nothing that a
+driver does ends this loop; while it is silent, the last known state holds.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from fractile.wire.fractile.extended_resource import UNHEALTHY, ExtendedResource
 INTERVAL = 5.0  # seconds between two readings
 
 _SILENT = 30.0  # without a report before the driver counts as hanging
-_WAITING = 1000  # reports; more are dropped, and the next readings say how it is
+_WAITING = 1000  # reports; more are dropped, and the next readings show the state
 
 log = logging.getLogger(__name__)
 
 
 class HealthListener(Protocol):
-    """Who wants to know. Neither method waits."""
+    """Receives changes of health. Neither method waits."""
 
     def turned(self, card: Card, verdict: HealthVerdict) -> None:
         """The card became sick or healthy."""
@@ -75,9 +75,9 @@ class HealthMonitor:
         self._since_1970 = wall() - clock()
         self._cards: dict[CardUUID, Card] = {c.uuid: c for c in stock.catalog.cards}
         self._states: dict[CardUUID, CardHealth] = {}
-        self._silent: dict[int, HealthReading] = {}  # by index, of cards that nobody here has seen yet
+        self._silent: dict[int, HealthReading] = {}  # by index, of cards that were never identified here
         self._remembered: set[CardUUID] = set()
-        self._refused = ""  # why not all cards are offered, as it was said last
+        self._refused = ""  # why not all cards are offered, as last logged
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -98,11 +98,11 @@ class HealthMonitor:
         return policy.verdict(self._states.get(card, WELL))
 
     def stamp(self, moment: float) -> str:
-        """A time of a verdict as Kubernetes writes it. Rounded, so that what is read back is written as it was."""
+        """A time of a verdict in Kubernetes' format. Rounded, so that a time that is read back is written unchanged."""
         return datetime.fromtimestamp(round(self._since_1970 + moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def take(self, report: Report | None) -> None:
-        """What the driver reports; None when it has been silent for too long."""
+        """Process a report of the driver; None when it has been silent for too long."""
         before = {uuid: self.verdict(uuid) for uuid in self._cards}
         match report:
             case Readings():
@@ -119,8 +119,8 @@ class HealthMonitor:
         self._settle(before)
 
     def adopt(self, found: Iterable[ExtendedResource]) -> None:
-        """Learn from the API server's objects of this node what an earlier agent knew: who the silent cards are, and
-        which cards were sick and for how long. Objects from before the last boot are not believed: it reset the cards.
+        """Learn from the API server's objects of this node what an earlier agent knew: which cards the silent ones are,
+        and which cards were sick and for how long. Objects from before the last boot are ignored: it reset the cards.
         """
         before = {uuid: self.verdict(uuid) for uuid in self._cards}
         for resource in found:
@@ -181,7 +181,7 @@ class HealthMonitor:
             state = self._states.get(card, WELL)
             self._states[card] = policy.hung(state, now=self._clock(), rules=self._rules)
 
-    # ── what follows ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── consequences ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _settle(self, before: Mapping[CardUUID, HealthVerdict]) -> None:
         for uuid, card in self._cards.items():
@@ -196,7 +196,7 @@ class HealthMonitor:
             return
         try:
             catalog = present.with_cards(cards)
-        except SetupError as e:  # more ids than kubelet takes: those that it knows must go on saying how they are
+        except SetupError as e:  # more ids than kubelet takes: the known cards must still report their health
             if str(e) != self._refused:
                 log.warning("new cards not offered reason=%s", e)
             self._refused = str(e)
@@ -230,7 +230,7 @@ class HealthMonitor:
 
 
 def _into(queue: "asyncio.Queue[Report]") -> Callable[[Report], None]:
-    """Puts into the queue from another thread."""
+    """A function that puts reports into the queue from another thread."""
     loop = asyncio.get_running_loop()
 
     def put(report: Report) -> None:

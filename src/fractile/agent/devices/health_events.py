@@ -1,4 +1,4 @@
-"""Tells the pods of a card, in their events, what happens to it."""
+"""Reports what happens to a card in the events of its pods."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from fractile.model.health import CardEvent, HealthVerdict
 from fractile.model.units import CardUUID, PodUID
 from fractile.wire.kubernetes.objects import Pod
 
-_PATIENCE = 0.5  # seconds that the kernel log has to name the process, after NVML has named the card
-_WAITING = 256  # events that wait so long at a time; above it all pods of the card are told at once
+_PATIENCE = 0.5  # seconds for the kernel log to name the process, after NVML has named the card
+_WAITING = 256  # events that wait so long at a time; beyond it all pods of the card get the event immediately
 
 
 class Suspects(Protocol):
-    """Knows who is behind an XID (``culprits``)."""
+    """Knows which pod caused an XID (``xid_attribution``)."""
 
     @property
     def following(self) -> bool: ...
@@ -26,7 +26,7 @@ class Suspects(Protocol):
 
 
 class HealthEvents:
-    """Without ``suspects``, or where they name no pod of the card, every pod of the card is told."""
+    """Without ``suspects``, or if they name no pod of the card, every pod of the card gets the event."""
 
     def __init__(self, pods: NodePods, events: EventRecorder, *, suspects: Suspects | None = None) -> None:
         self._pods = pods
@@ -57,7 +57,7 @@ class HealthEvents:
         self._tell(card, event, text, suspects.take(card.pci_bus_id, event.xid))
 
     def _tell(self, card: Card, event: CardEvent, text: str, owner: PodUID | None) -> None:
-        """Only the owner, if it is on the card: else nobody is sure whose process it was."""
+        """Emit to the owner only, if it is on the card: otherwise the process cannot be attributed."""
         pods = list(self._pods_of(card.uuid))
         named = [pod for pod in pods if pod.metadata.uid == owner]
         for pod in named or pods:
@@ -69,7 +69,7 @@ class HealthEvents:
             )
 
     def _pods_of(self, card: CardUUID) -> Iterator[Pod]:
-        """Those that hold a part of it and have not ended; a placement that cannot be read names no card."""
+        """The pods that hold a part of it and have not ended; a placement that cannot be read names no card."""
         for seen in self._pods:
             if seen.pod.finished:
                 continue

@@ -1,13 +1,13 @@
-"""Tells the API server which cards the node has: one ExtendedResource per card, owned by the Node object.
+"""Publishes the node's cards at the API server: one ExtendedResource per card, owned by the Node object.
 
-Level-triggered: whenever the stock changes, and now and then, the objects are compared with it; what differs is
-applied, what the node no longer has is deleted. The objects are also the memory of earlier agents: what stands in them
-is shown to ``health`` before anything is changed.
+Level-triggered: whenever the catalog changes, and now and then, the objects are compared with it; differences are
+applied, objects of cards that the node no longer has are deleted. The objects are also the memory of earlier agents:
+``health`` gets them before anything is changed.
 
-Once a minute each is looked for by its name, in the memory of the API server, so that one that somebody has deleted
-comes back soon. By name, the server looks one object up; a list by label or a watch would make it compare selectors
-with the objects of all nodes. Failure rule: while the API server fails it tries again soon. A card whose object is
-refused, since another node has one of that name, keeps no other back; an event of the node says so.
+Once a minute each object is looked up by its name, in the cache of the API server, so that a deleted one is recreated
+soon. By name, the server looks up one object; a list by label or a watch would make it compare selectors with the
+objects of all nodes. Failure rule: while the API server fails it retries soon. A card whose object is refused, since
+another node has one with that name, does not hold back the others; an event of the node reports it.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ FIELD_MANAGER = "fractile-agent"
 REASON = "CardNotPublished"
 
 _AUDIT = 600.0  # seconds between two comparisons of the objects while nothing changes
-_LOOK = 60.0  # between two looks whether they are all there
+_LOOK = 60.0  # between two checks that they all exist
 _FAILED = 2.0
-_REFUSED = frozenset({403, 409, 422})  # about this object; other answers are about all of them
-_FIRST = 30.0  # for the driver to be read before the objects are compared with what it says
+_REFUSED = frozenset({403, 409, 422})  # about this object; other answers concern all objects
+_FIRST = 30.0  # for the driver to be read before the objects are compared with the cards
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ Strange = Callable[[CardUUID], None]
 
 
 class Inventory:
-    """Keeps the objects like the stock. ``strange`` is told of a card whose object is new or has another health.
-    ``served``: the families of names that this agent serves; None: it does not say."""
+    """Keeps the objects in line with the catalog. ``strange`` is called with a card whose object is new or has another
+    health. ``served``: the families of names that this agent serves; None: they are not written."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Inventory:
                 await self._changed(published)
 
     async def publish(self) -> Catalog:
-        """Make the objects of this node be those of the cards. Returns what they now stand for; ApiError when one of
+        """Make the objects of this node match the cards. Returns the catalog that they now match; ApiError when one of
         them was refused."""
         node = await self._client.get(paths.node(self._node), Node)
         found = await self._present()
@@ -103,7 +103,7 @@ class Inventory:
         return catalog
 
     async def _put(self, node: Node, card: Card, seen: ExtendedResource | None) -> ApiError | None:
-        """The object of one card; why it was refused."""
+        """Apply the object of one card; returns why it was refused."""
         owner = OwnerReference(api_version="v1", kind="Node", name=self._node, uid=node.metadata.uid)
         try:
             await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
@@ -118,7 +118,7 @@ class Inventory:
         return None
 
     async def _present(self) -> list[ExtendedResource]:
-        """The label finds them, the specification decides: anybody's object can bear the label."""
+        """The label finds them, the specification decides: users can put the label on any object."""
         selector = f"{NODE_LABEL}={self._node}"
         found, _ = await self._client.list(paths.extended_resources(), ExtendedResource, label_selector=selector)
         return [r for r in found if r.spec.node_name == self._node]
@@ -144,13 +144,13 @@ class Inventory:
             log.warning("inventory goes on node=%s reason=%r", self._node, "the driver has not answered yet")
 
     async def _changed(self, than: Catalog) -> None:
-        """Until there is another catalog, an object is missing, or it is time for an audit."""
+        """Wait until the catalog changes, an object is missing, or it is time for an audit."""
         for _ in range(int(_AUDIT / _LOOK)):
             if await self._another(than) or await self._missing(than):
                 return
 
     async def _another(self, than: Catalog) -> bool:
-        """Whether there is another catalog; waits for it until the next look."""
+        """Whether the catalog has changed; waits for it until the next check."""
         waits = [asyncio.ensure_future(self._stock.changed(than)), asyncio.ensure_future(self._sleep(_LOOK))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -160,11 +160,11 @@ class Inventory:
                 wait.cancel()
 
     async def _missing(self, catalog: Catalog) -> bool:
-        """Whether a card has no object any more; of one whose object is refused that is known."""
+        """Whether a card's object is gone; cards whose object is refused are skipped."""
         try:
             cards = [c.uuid for c in catalog.all if c.uuid not in self._told and not await self._there(c.uuid)]
         except (ApiError, Unreachable, WireError):
-            return False  # the audit will say so
+            return False  # the audit will report it
         if cards:
             log.warning("objects of cards missing, made again node=%s cards=%s", self._node, ",".join(cards))
         return bool(cards)

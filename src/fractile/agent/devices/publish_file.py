@@ -1,9 +1,9 @@
-"""Follows the node's file of devices that are no GPUs, and keeps the stock like it.
+"""Follows the node's file of non-GPU devices, and keeps the catalog in line with it.
 
-Level-triggered: the file's text is compared every two seconds, which also sees how kubelet replaces a ConfigMap.
-Failure rule: a file that cannot be read or makes no sense is told once, and the devices stay as they were; at the start
-there are then none until it does. Nothing about this file ever stops an agent: the cards have nothing to do with it.
-A device that the file no longer names stays, sick, while pods hold it: their containers may start again.
+Level-triggered: the file's text is compared every two seconds, which also works for kubelet's updates of a ConfigMap.
+Failure rule: a file that cannot be read or is invalid is reported once, and the devices stay as they were; at the start
+there are then none until it becomes valid. Nothing about this file ever stops an agent: the cards do not depend on it.
+A device that the file no longer names stays, sick, while pods hold it: their containers may restart.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from fractile.model.units import CardUUID, NodeName
 from fractile.wire.files import device_file
 from fractile.wire.files.device_file import DeviceFileContent
 
-_LOOK = 2.0  # seconds between two looks at the file
+_LOOK = 2.0  # seconds between two reads of the file
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _REMOVED = "Removed"
 
 
 class DeviceFile:
-    """``verdict`` answers for the devices of the file, and asks ``others`` for everything else. ``holders`` are the
+    """``verdict`` answers for the devices of the file, and calls ``others`` for all other devices. ``holders`` are the
     devices that pods hold, None while that is not known."""
 
     def __init__(
@@ -61,13 +61,13 @@ class DeviceFile:
         self._complaint = ""
 
     async def run(self) -> None:
-        """Look at the file forever."""
+        """Read the file forever."""
         while True:
             self.look()
             await self._sleep(_LOOK)
 
     def look(self) -> None:
-        """Take over what the file says now."""
+        """Take over the present content of the file."""
         try:
             self._read()
             if self._told is not None:
@@ -91,7 +91,7 @@ class DeviceFile:
         log.info("devices read file=%s count=%d sick=%d", self._file, len(told.offers), len(told.sick))
 
     def _settle(self, told: DeviceFileContent) -> None:
-        """Make the stock be what the file says, and what is still held of what it said before."""
+        """Make the catalog match the file, plus the devices that it no longer names but pods still hold."""
         present = self._stock.catalog
         removed = self._removed(told, present.others)
         catalog = present.with_others((*told.offers, *removed))
@@ -101,7 +101,7 @@ class DeviceFile:
             self._stock.update(catalog)
 
     def _removed(self, told: DeviceFileContent, before: Sequence[Offer]) -> list[Offer]:
-        """Sick, so that nobody else gets them."""
+        """The removed devices that are held, marked sick, so that no other pod gets them."""
         named = {o.uuid for o in told.offers}
         gone = [o for o in before if o.uuid not in named]
         held = self._holders() if gone else ()
@@ -112,7 +112,7 @@ class DeviceFile:
         ]
 
     def _since(self, device: CardUUID, verdict: HealthVerdict) -> HealthVerdict:
-        """With the time at which it became so."""
+        """The verdict with the time at which the device became sick."""
         before = self._sick.get(device)
         same = before is not None and before.reason == verdict.reason
         return msgspec.structs.replace(verdict, since=before.since if before and same else self._clock())

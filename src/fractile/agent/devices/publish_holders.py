@@ -1,6 +1,6 @@
-"""Who holds which device of the node, for the status of its object: what the pods of the node were given.
+"""Which pods hold which device of the node, for the status of its object, by their placements.
 
-The amounts are those that the ledger charges (init containers run one after another), so that everybody counts alike.
+The amounts are those that the ledger charges (init containers run one after another), so that both count alike.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ Owner = tuple[str, str, Placement]  # namespace and name of a pod, and what it w
 
 
 class DeviceHold(msgspec.Struct, frozen=True):
-    """What is held of one device. ``slices`` are containers, of a device that is no GPU its shares. ``departed``: the
+    """What is held of one device. ``slices`` are containers, of a non-GPU device its shares. ``departed``: the
     part of it that is held by processes of pods which are gone."""
 
     memory: int = 0  # MiB
@@ -33,7 +33,7 @@ class DeviceHold(msgspec.Struct, frozen=True):
     departed: Used | None = None
 
     def phase(self, card: Card) -> str:
-        """Of a healthy device: whether anything is left of it."""
+        """The phase of a healthy device: whether anything is left of it."""
         if not self.slices:
             return AVAILABLE
         if card.type != GPU:
@@ -49,7 +49,7 @@ NOBODY = DeviceHold()
 
 
 def holders(owners: Iterable[Owner]) -> dict[CardUUID, DeviceHold]:
-    """By device; of equal pods in any order the same."""
+    """Holders by device; independent of the order of the pods."""
     found: dict[CardUUID, DeviceHold] = {}
     for namespace, pod, placement in sorted(owners, key=lambda o: o[:2]):
         named = _named(namespace, pod, placement)
@@ -65,7 +65,7 @@ def holders(owners: Iterable[Owner]) -> dict[CardUUID, DeviceHold]:
 
 
 def with_departed(found: Mapping[CardUUID, DeviceHold], gone: Iterable[Granted]) -> dict[CardUUID, DeviceHold]:
-    """The same with what containers hold whose pods are gone."""
+    """The same, plus what containers hold whose pods are gone."""
     added = dict(found)
     for one in gone:
         for card in one.limits.cards:
@@ -93,7 +93,7 @@ def with_departed(found: Mapping[CardUUID, DeviceHold], gone: Iterable[Granted])
 
 
 class NodeHolders:
-    """As the view of the node's pods has it; None while it is not complete. Worked out anew when the view moves.
+    """The holders by the view of the node's pods; None while it is not complete. Recomputed when the view changes.
     ``departed``: grants that count although their pods are gone."""
 
     def __init__(self, pods: NodePods, departed: Callable[[], tuple[Granted, ...]] = tuple) -> None:
@@ -117,7 +117,7 @@ def _owners(pods: NodePods) -> Iterator[Owner]:
         try:
             placement = placement_of(seen.pod)
         except WireError:
-            continue  # the control plane tells whoever is concerned
+            continue  # the control plane reports it
         if placement is not None and placement.node == pods.node:
             yield seen.pod.metadata.namespace, seen.pod.metadata.name, placement
 

@@ -1,11 +1,12 @@
-"""Which pod is behind an XID? NVML does not say; the driver's line in the kernel log does.
+"""Which pod caused an XID? NVML does not say; the driver's line in the kernel log does.
 
-    /dev/kmsg ─> Culprits: pid ─> pod, at once, while the process lives ─> kept for a moment
-    NVML ─> Health ─> HealthEvents ─> ``take``: the oldest line about that card and number that nobody took
+    /dev/kmsg ─> XidAttribution: pid ─> pod, immediately, while the process lives ─> kept for a moment
+    NVML ─> HealthMonitor ─> HealthEvents ─> ``take``: the oldest unused line about that card and number
 
-A line decides only who is told of a program's error. It never makes a card sick, and without one all pods of the card
-are told. Failure rule: open. It needs read access to /dev/kmsg (CAP_SYSLOG where ``dmesg_restrict`` is set) and the
-node's pid namespace; a pid of another namespace leads to a pod that is not on the card, and then all are told.
+A line only decides which pods get the event of a program's error. It never makes a card sick, and without one all pods
+of the card get the event. Failure rule: open. It needs read access to /dev/kmsg (CAP_SYSLOG where ``dmesg_restrict`` is
+set) and the node's pid namespace; a pid of another namespace leads to a pod that is not on the card, and then all pods
+of the card get the event.
 """
 
 import asyncio
@@ -26,20 +27,20 @@ from fractile.kube.pacing import Clock
 from fractile.model.units import PodUID
 from fractile.wire.foreign.kernel_log import BusPlace, XidLine, place, xid_line
 
-OwnerOf = Callable[[int], PodUID | None]  # the pod of a process, by the kernel's word
+OwnerOf = Callable[[int], PodUID | None]  # the pod of a process, from the kernel
 Read = Callable[[int, int], bytes]
 
 _KEPT = 10.0  # seconds; NVML's event and the line come within milliseconds of each other
 _MOST = 256  # lines that wait for their event
 _BUFFER = 16_384  # a record of the kernel is at most 8 KiB (CONSOLE_EXT_LOG_MAX)
-_AT_ONCE = 64  # records; then others have their turn
-_PAUSE = 0.1  # seconds, so that a flood costs 640 records a second: the rest is overwritten, and all pods are told
+_AT_ONCE = 64  # records read before the loop runs other callbacks
+_PAUSE = 0.1  # seconds, so that a flood costs 640 records a second: the rest is lost, and all pods get the event
 
 log = logging.getLogger(__name__)
 
 
 def pod_of(pods: NodePods, journal: Journal, processes: ProcFs | None = None) -> OwnerOf:
-    """By its cgroup, else by the token directory that it sees; None: no pod of this node."""
+    """The pod by the process's cgroup, else by the token directory that it sees; None: no pod of this node."""
     processes = processes or ProcFs()
 
     def owner(pid: int) -> PodUID | None:
@@ -63,7 +64,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class XidAttribution:
-    """``follow`` from within the loop; ``close`` ends it. ``following``: lines can still come."""
+    """``follow`` within the event loop; ``close`` ends it. ``following``: lines can still come."""
 
     def __init__(self, owner_of: OwnerOf, *, clock: Clock = time.monotonic, read: Read = os.read) -> None:
         self._owner_of = owner_of
@@ -79,7 +80,7 @@ class XidAttribution:
         return self._descriptor >= 0
 
     def open(self, path: Path) -> None:
-        """Follow the log from now on; a line in our log when it cannot be read."""
+        """Follow the log from now on; logs a line when it cannot be read."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as e:
@@ -87,15 +88,15 @@ class XidAttribution:
             return
         try:
             os.lseek(descriptor, 0, os.SEEK_END)
-        except OSError as e:  # a pipe has no end to begin at
+        except OSError as e:  # a pipe has no end to start at
             log.debug("kernel log has no end path=%s reason=%s", path, e)
         self.follow(descriptor)
 
     def follow(self, descriptor: int) -> None:
-        """Read from a descriptor that does not block; it is ours from now on."""
+        """Read from a descriptor that does not block; takes it over."""
         try:
             asyncio.get_running_loop().add_reader(descriptor, self._ready)
-        except OSError as e:  # a plain file cannot be waited for
+        except OSError as e:  # a plain file cannot be polled
             log.info("kernel log not read reason=%s", e)
             os.close(descriptor)
             return
@@ -110,7 +111,7 @@ class XidAttribution:
             self._descriptor = -1
 
     def take(self, bus_id: str, xid: int) -> PodUID | None:
-        """The pod behind the event that came now, if a line named it; each line answers for one event."""
+        """The pod that caused the present event, if a line named it; each line is used for one event."""
         try:
             where = place(bus_id)
         except WireError:
@@ -128,7 +129,7 @@ class XidAttribution:
                 data = self._read(self._descriptor, _BUFFER)
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # what we had not read was overwritten; the next read goes on after it
+            except BrokenPipeError:  # unread records were overwritten; the next read continues after them
                 self._overruns += 1
                 log.info("kernel log overrun count=%d", self._overruns)
                 continue

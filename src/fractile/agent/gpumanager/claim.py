@@ -1,7 +1,7 @@
 """What a client of the virtual manager claims to be, compared with what the node knows. Pure.
 
-Through which socket it came says whose it is: the folder of a socket is mounted into one container only. What the
-kernel says of the process can only speak against it: another token directory in its view, another pod's cgroup.
+The socket identifies the container: the folder of a socket is mounted into one container only. The kernel's view of the
+process can only contradict that: another token directory in its view, another pod's cgroup.
 """
 
 import re
@@ -17,15 +17,15 @@ _BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.A
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """``name``: the container's id or name, under which the client will look for its files. ``container_id``: as the
-    kernel says, "" when it does not."""
+    """``name``: the container's id or name, under which the client will search its files. ``container_id``: from the
+    kernel, "" when not known."""
 
     name: str
     container_id: str
 
 
 class ClaimRefused(msgspec.Struct, frozen=True):
-    """Why the claim is not believed; ``kind`` is one of a few words, to be counted."""
+    """Why the claim is refused; ``kind`` is one of a few words, for the counter."""
 
     kind: str
     reason: str
@@ -34,7 +34,7 @@ class ClaimRefused(msgspec.Struct, frozen=True):
 def judge(
     claim: vcuda.VDeviceRequest, peer: Process | None, limits: ContainerLimits, *, token: str, bus_ids: tuple[str, ...]
 ) -> Registered | ClaimRefused:
-    """``peer``: None when the kernel shows nothing of the process. ``bus_ids``: those of the container's cards."""
+    """``peer``: None when the kernel does not show the process. ``bus_ids``: those of the container's cards."""
     if peer is not None and not _inside(peer, limits, token):
         return ClaimRefused("peer", f"process {peer.pid} ({peer.command}) does not run in this container")
     if claim.pod_uid != limits.pod_uid:
@@ -51,7 +51,7 @@ def judge(
 
 
 def bus_address(bus_id: str) -> tuple[int, str] | None:
-    """Equal for equal addresses, however the domain is written; None when it is no address."""
+    """Equal for equal addresses, however the domain is written; None if it is not an address."""
     found = _BUS.fullmatch(bus_id.lower())
     return (int(found[1] or "0", 16), found[2]) if found else None
 
@@ -59,7 +59,7 @@ def bus_address(bus_id: str) -> tuple[int, str] | None:
 def _inside(peer: Process, limits: ContainerLimits, token: str) -> bool:
     if peer.token:
         return peer.token == token
-    return any(place.pod_uid == limits.pod_uid for place in peer.places)  # a mount namespace of its own
+    return any(place.pod_uid == limits.pod_uid for place in peer.places)  # in its own mount namespace
 
 
 def _container_id(peer: Process | None, limits: ContainerLimits) -> str:

@@ -1,7 +1,7 @@
-"""The folder of one container, kept true: what it may use, and its processes from the moment that somebody reads them.
+"""The folder of one container, kept up to date: its limits, and its processes once they are read.
 
 All work is on files: run it in a thread, for one container in one thread at a time. Failure rule: an OSError goes to
-the caller, who tries again.
+the caller, which retries.
 """
 
 import logging
@@ -17,7 +17,7 @@ from fractile.model.units import WHOLE
 from fractile.region.page import FLAG_OFF, ContainerLimits
 from fractile.wire.foreign.vcuda import CONFIG_NAME, PIDS_NAME, VcudaConfig, encode_config, encode_pids
 
-_SEARCH = 2.0  # seconds until a cgroup that was not found is searched again; more each time
+_SEARCH = 2.0  # seconds until a cgroup that was not found is searched again; longer each time
 _RAREST = 30.0
 _VERSION = re.compile(r"^NVRM version:.*?\s(\d{1,4})\.(\d{1,4})", re.MULTILINE)
 
@@ -35,8 +35,8 @@ class VcudaContainer:
         self._token = token_directory.name
         self._cgroups = cgroups
         self._clock = clock
-        self._config = b""  # as written last
-        self._pids: tuple[int, ...] | None = None  # as written last; None while nobody reads them
+        self._config = b""  # as last written
+        self._pids: tuple[int, ...] | None = None  # as last written; None until the files are read
         self._cgroup: Path | None = None
         self._container_id = ""
         self._searched = 0
@@ -51,11 +51,11 @@ class VcudaContainer:
         return self._pids is not None
 
     def opened(self) -> None:
-        """Somebody reads the files."""
+        """Note that the files are read."""
         self._pids = self._pids or ()
 
     def keep(self, config: VcudaConfig) -> None:
-        """Make the folder say what is."""
+        """Update the folder."""
         encoded = encode_config(config)
         if encoded != self._config:
             self.folder.write(CONFIG_NAME, encoded)
@@ -63,7 +63,7 @@ class VcudaContainer:
         self._follow()
 
     def register(self, name: str, container_id: str) -> bool:
-        """Let a process find the files under this name, complete; False when it cannot be one."""
+        """Let a process find the files under this name, complete; False when the name is not allowed."""
         if container_id != self._container_id:
             self._container_id, self._cgroup = container_id, None
         self.opened()
@@ -72,14 +72,14 @@ class VcudaContainer:
         return self.folder.link(name)
 
     def end(self) -> None:
-        """The pod has ended."""
+        """Empty and close the folder: the pod has ended."""
         try:
             self.folder.clear()
         finally:
             self.folder.close()
 
     def _follow(self) -> None:
-        """Write the container's processes down, if somebody reads it."""
+        """Write the container's processes, if the files are read."""
         if self._pids is None:
             return
         if self._cgroup is None and self._clock() >= self._search_at:
@@ -98,11 +98,11 @@ class VcudaContainer:
         self._search_at = self._clock() + min(_RAREST, _SEARCH * self._searched)
         self._cgroup = self._cgroups.find(self.limits.pod_uid, token=self._token, container_id=self._container_id)
         if self._cgroup is None and self.folder.size(PIDS_NAME):
-            self.folder.forget()  # it ended while no agent ran: these pids may be anybody's now
+            self.folder.forget()  # it ended while no agent ran: these pids may be reused by now
             self._pids = ()
 
     def _forget(self) -> None:
-        """The container has ended; its pod may start it again."""
+        """Reset: the container has ended; its pod may restart it."""
         self.folder.forget()
         self._pids, self._cgroup, self._container_id = None, None, ""
         self._searched, self._search_at = 0, 0.0
@@ -110,7 +110,7 @@ class VcudaContainer:
 
 
 def config_of(limits: ContainerLimits, *, bus_ids: tuple[str, ...], driver: tuple[int, int]) -> VcudaConfig:
-    """What gpu-manager's library should be told. Several cards are one sum, as gpu-manager had it."""
+    """The configuration for gpu-manager's library. Several cards are added up, as in gpu-manager."""
     cores = sum(c.cores for c in limits.cards)
     soft = {c.cores_limit for c in limits.cards if c.cores_limit > c.cores}
     return VcudaConfig(
@@ -126,7 +126,7 @@ def config_of(limits: ContainerLimits, *, bus_ids: tuple[str, ...], driver: tupl
 
 
 def driver_version(file: Path) -> tuple[int, int]:
-    """Major and minor version of NVIDIA's driver, as its kernel module says; zeros without one."""
+    """Major and minor version of NVIDIA's driver, from its kernel module; zeros without one."""
     try:
         found = _VERSION.search(file.read_text("utf-8", "replace"))
     except OSError:
@@ -135,6 +135,6 @@ def driver_version(file: Path) -> tuple[int, int]:
 
 
 def _short(bus_id: str) -> str:
-    """As NVML's first interface has it, with a domain of four digits: it must fit in 16 bytes. "" when it cannot."""
+    """The bus id in NVML's first format, with a domain of four digits: it must fit in 16 bytes. "" if it cannot."""
     address = bus_address(bus_id)
     return f"{address[0]:04x}:{address[1]}" if address is not None and address[0] <= 0xFFFF else ""

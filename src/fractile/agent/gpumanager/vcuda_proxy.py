@@ -1,12 +1,13 @@
 """One socket per container, one gRPC server behind all of them.
 
-gRPC says neither through which of its sockets a call came nor whose it is. So the sockets of the containers are ours:
+gRPC tells a handler neither on which of its sockets a call came nor from which container. So this module owns the
+containers' sockets:
 
     container ── vcuda.sock ──> door: kernel-given pid, limits ──> a connection of our own ──> gRPC server ──> visit
 
-The connection to the server starts at a socket with a name, which the server shows to the handler; the folder of these
-names is root's alone. What a container may cost is bounded at its door: so many connections at once, so many in a
-minute, so many bytes and seconds each; the others wait in the kernel's queue, which is short, and is the container's.
+The connection to the server starts at a socket with a name, which the server shows to the handler; only root can use
+the folder of these names. A container's cost is bounded at its door: a number of connections at the same time and per
+minute, and bytes and seconds for each; others wait in the kernel's queue, which is short and the container's own.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from fractile.kube.pacing import Clock, Sleep
 from fractile.region import plain
 
 _AT_ONCE = 4  # connections of one container
-_BURST = 16.0  # connections that a container may make at once ...
+_BURST = 16.0  # connections that a container may make in a burst ...
 _RATE = 1.0  # ... and how many more each second
 _VISIT = 5.0  # seconds for one connection
 _BYTES = 16 * 1024  # that a client may send; a registration takes less than 1 KB
@@ -47,25 +48,25 @@ log = logging.getLogger(__name__)
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Through whose door a call came, and the process that connected; pid 0 when it is in no namespace of ours."""
+    """The container whose door a call came through, and the process that connected; pid 0 outside our pid namespace."""
 
     token: str
     pid: int
 
 
 class ClaimAnswer(msgspec.Struct, frozen=True):
-    """``refused``: the sentence that the client gets with its error, "" when all is well. ``error``: it is ours."""
+    """``refused``: the error message for the client, "" when all is well. ``error``: the fault is ours."""
 
     refused: str = ""
     error: bool = False
 
 
 class _Ended(Exception):
-    """One side of a connection has ended, so the other one may."""
+    """One side of a connection has ended, so the other may end."""
 
 
 class VcudaProxy:
-    """``run`` them; then ``open`` and ``close``. ``called`` answers a registration."""
+    """``run`` it; then ``open`` and ``close``. ``called`` answers a registration."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class VcudaProxy:
         return token in self._open
 
     def open(self, token: str, listener: socket.socket) -> None:
-        """Let the container of the token in; the listener is ours from now on."""
+        """Accept connections of the token's container; takes over the listener."""
         assert self._tasks is not None, "run it first"
         self._open[token] = self._tasks.create_task(self._keep(token, listener), name=f"vcuda {token}")
 
@@ -121,10 +122,10 @@ class VcudaProxy:
             task.cancel()
 
     def _name(self, name: str) -> Path:
-        return Path(f"/proc/self/fd/{self._fd}/{name}")  # however long the path is
+        return Path(f"/proc/self/fd/{self._fd}/{name}")  # short, however long the path is
 
     async def _keep(self, token: str, listener: socket.socket) -> None:
-        """Take one connection after the other, at the pace that the container may have."""
+        """Accept one connection after the other, at the container's rate."""
         here, credit, last = asyncio.Semaphore(_AT_ONCE), _BURST, self._clock()
         with listener:
             while True:
@@ -149,7 +150,7 @@ class VcudaProxy:
             return None
 
     async def _visit(self, visitor: Visitor, outer: socket.socket, here: asyncio.Semaphore) -> None:
-        """One connection from beginning to end."""
+        """Serve one connection from beginning to end."""
         name = self._name(f"c{next(self._numbers)}")
         self._visitors[f"unix:{name}"] = visitor
         try:

@@ -1,15 +1,15 @@
-"""The virtual manager: what images made for gpu-manager find in ``/etc/vcuda``, and whom they can register with.
+"""The virtual manager: the files in ``/etc/vcuda`` for images made for gpu-manager, and their registration service.
 
     Allocate     makes and mounts the folder
-    PreStart     waits until the folder says what the container may use: its library takes that and registers nowhere
-    opened       somebody reads it (inotify): from now on ``pids.config`` follows the container's cgroup
-    registered   a library that asks all the same: checked (``vcuda_claim``), answered, and linked under its own name
-    gone         pids and names are forgotten with the cgroup, the folder is emptied with the pod
+    PreStart     waits until the limits are in the folder: the container's library uses them and does not register
+    opened       a process reads it (inotify): from now on ``pids.config`` follows the container's cgroup
+    registered   a library that registers all the same: checked (``claim``), answered, and linked under its own name
+    gone         pids and names are removed with the cgroup, the folder is emptied with the pod
 
-Nothing of this enforces anything: the limits page does. A container of whose folder nobody reads costs nothing but the
-folder and its socket. Level-triggered; after a restart of the agent sockets are opened anew, and a container whose
-``pids.config`` was not empty goes on. Failure rule: open; what cannot be written is logged and tried again, and no
-container waits longer than ``_READY`` for it.
+None of this enforces anything: the limits page does. A container whose folder is not read costs only the folder and its
+socket. Level-triggered; after a restart of the agent sockets are opened again, and a container whose ``pids.config``
+was not empty is followed again. Failure rule: open; what cannot be written is logged and retried, and no container
+waits longer than ``_READY`` for it.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class VirtualManager:
-    """``ready`` before a container starts; ``run`` does the rest."""
+    """Call ``ready`` before a container starts; ``run`` does the rest."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class VirtualManager:
         self._sleep = sleep
         self._doors = VcudaProxy(state / "vcuda", self._called, clock=clock, sleep=sleep)
         self._containers: dict[str, VcudaContainer] = {}
-        self._others: set[str] = set()  # tokens without such a folder: one never comes later
+        self._others: set[str] = set()  # tokens without such a folder, which never get one later
         self._watches: dict[str, Watch] = {}
-        self._busy = asyncio.Lock()  # held by who changes containers or their folders
+        self._busy = asyncio.Lock()  # held while containers or their folders are changed
         self._wake = asyncio.Event()
         self._inotify: Inotify | None = None
         self._outcomes: Counter[str] = Counter()
@@ -95,7 +95,7 @@ class VirtualManager:
                 container.folder.close()
 
     async def ready(self, uid: PodUID) -> None:
-        """When this returns, the folders of the pod's containers say what they may use, or the log why not."""
+        """When this returns, the limits are in the folders of the pod's containers, or the log says why not."""
         try:
             async with asyncio.timeout(_READY), self._busy:
                 for token, limits in (await self._running()).items():
@@ -107,11 +107,11 @@ class VirtualManager:
             log.warning("vcuda folder not ready uid=%s reason=%s", uid, e or "it takes too long")
 
     def outcomes(self) -> dict[str, int]:
-        """Registrations so far: those that were believed, and the others by what was not."""
+        """Registrations so far: the accepted ones, and the refused ones by what was wrong."""
         return dict(self._outcomes)
 
     async def round(self) -> None:
-        """Compare all folders with the limits and with the processes that there are."""
+        """Bring all folders in line with the limits and the existing processes."""
         async with self._busy:
             try:
                 live = await self._running()
@@ -134,7 +134,7 @@ class VirtualManager:
             self._keep(token, limits)
 
     def _keep(self, token: str, limits: ContainerLimits) -> None:
-        """Make the folder of one container say what is."""
+        """Update the folder of one container."""
         try:
             container = self._known(token, limits)
             if container is None:
@@ -145,7 +145,7 @@ class VirtualManager:
             log.warning("vcuda folder not kept token=%s reason=%s", token, e)
 
     def _known(self, token: str, limits: ContainerLimits) -> VcudaContainer | None:
-        """None when the container is not from gpu-manager's world."""
+        """None when the container is not made for gpu-manager."""
         container = self._containers.get(token)
         if container is None:
             try:
@@ -157,14 +157,14 @@ class VirtualManager:
         return container
 
     def _end(self, token: str) -> None:
-        """The pod has ended."""
+        """Empty the folder: the pod has ended."""
         try:
             self._containers.pop(token).end()
         except OSError as e:
             log.warning("vcuda folder not emptied token=%s reason=%s", token, e)
 
     def _settle(self, token: str) -> None:
-        """A door for the container, and a watch over its folder until somebody has read it."""
+        """Open the container's socket, and watch its folder until a process has read it."""
         container = self._containers.get(token)
         if container is None:
             return
@@ -204,8 +204,8 @@ class VirtualManager:
             await self._sleep(_UNWATCHED)
 
     def _opened(self, event: Event) -> None:
-        """Somebody looks at a folder: follow its container, if it was one of the two files. One look is enough, and a
-        container that opens files without end is heard of once."""
+        """A folder was opened: follow its container, if it was one of the two files. One event is enough, so a
+        container that opens files endlessly causes only one."""
         if event.name is None or event.name.name not in (CONFIG_NAME, PIDS_NAME):
             return
         token = next((token for token, watch in self._watches.items() if watch is event.watch), None)
@@ -227,7 +227,7 @@ class VirtualManager:
         return tuple(card.pci_bus_id for card in found if card is not None)
 
     async def _called(self, visitor: Visitor, claim: vcuda.VDeviceRequest) -> ClaimAnswer:
-        """A registration."""
+        """Handle a registration."""
         async with self._busy:
             container = self._containers.get(visitor.token)
             if container is None:

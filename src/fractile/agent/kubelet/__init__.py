@@ -1,1 +1,1 @@
-"""What kubelet knows: the identity of a container, its checkpoint of devices, its pod-resources API."""
+"""Kubelet's knowledge: the identity of a container, its checkpoint of devices, its pod-resources API."""

@@ -1,8 +1,8 @@
 """The pods that are on their way to this node: bound, and not yet admitted by kubelet.
 
-Kubelet writes down what a pod's containers hold when it admits the pod, so a pod that its record does not name is still
-to come. An agent that lets go of kubelet before that makes kubelet fail the pod for good
-(evidence/kubelet.md#no-plugin). Failure rule: a record that cannot be read names nobody to wait for.
+Kubelet records what a pod's containers hold when it admits the pod, so a pod that its record does not name is still to
+come. An agent that disconnects from kubelet before that makes kubelet fail the pod permanently
+(evidence/kubelet.md#no-plugin). Failure rule: if the record cannot be read, no pod is waited for.
 """
 
 from fractile.agent.kubelet.kubelet_state import Kubelet
@@ -10,7 +10,7 @@ from fractile.agent.node.pods import NodePods
 
 
 async def arriving(kubelet: Kubelet, pods: NodePods) -> list[str]:
-    """Who asks for what we serve and was not admitted yet, in the order of names."""
+    """Names of the pods that request what we serve and are not admitted yet, sorted."""
     recorded = (await kubelet.record()).recorded
     if recorded is None:
         return []
@@ -20,6 +20,6 @@ async def arriving(kubelet: Kubelet, pods: NodePods) -> list[str]:
         for seen in pods
         if seen.request is not None
         and seen.request.uid not in admitted
-        and seen.pod.status.phase in ("", "Pending")  # what runs was admitted, though the record be lost since
+        and seen.pod.status.phase in ("", "Pending")  # a running pod was admitted, even if the record is lost
         and seen.pod.metadata.deletion_timestamp is None
     )

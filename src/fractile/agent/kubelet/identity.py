@@ -1,13 +1,14 @@
-"""For whom is this GetPreferredAllocation? Kubelet never says (evidence/kubelet.md#who-asks), but its books do.
+"""Which container is this GetPreferredAllocation for? Kubelet never says (evidence/kubelet.md#who-asks); its records
+do.
 
 Kubelet admits pods one at a time, and adds a pod to its list directly before it admits it
-(evidence/kubelet.md#admission-order). So exactly one listed pod has a container that asks for this resource and holds
+(evidence/kubelet.md#admission-order). So exactly one listed pod has a container that requests this resource and holds
 none of it; in that pod it is the first such container in kubelet's order, which is the order of ``PodRequest``.
 
     listed pods ──> by the view, does one of its containers wait for the resource? ──> GET each of these ──> exactly one
 
-The view only rules pods out, and when it has ruled out all of them the rest is read afresh: a pod that was deleted and
-made anew under its name may ask for something else than the view remembers.
+The view only rules pods out, and if it has ruled out all of them the others are read too: a pod that was deleted and
+recreated under its name may request something else than the view remembers.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ class AdmittedContainer(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Why nobody could be named; for the log."""
+    """Why no container could be identified; for the log."""
 
     reason: str
 
@@ -49,7 +50,7 @@ async def who_asks(resource: str, books: KubeletState, pods: NodePods) -> Admitt
 def next_container(
     request: PodRequest, resource: str, books: KubeletState, listed: ListedPod
 ) -> ContainerRequest | None:
-    """The first container in kubelet's order that asks for the resource and holds none."""
+    """The first container in kubelet's order that requests the resource and holds none."""
     for container in request.containers:
         if container.amount_of(resource) and not _holds(container, request, resource, books, listed):
             return container
@@ -57,7 +58,7 @@ def next_container(
 
 
 def _could_ask(listed: ListedPod, resource: str, books: KubeletState, pods: NodePods) -> bool:
-    """What the view says; a pod that it does not know yet could be anything."""
+    """Whether, by the view, the pod may be the one; a pod that the view does not know yet may be."""
     seen = pods.by_name(listed.namespace, listed.name)
     return not seen or any(s.request and next_container(s.request, resource, books, listed) for s in seen)
 

@@ -1,9 +1,9 @@
-"""Kubelet's books: which container holds which ids, from its pod-resources API and from its checkpoint file.
+"""Kubelet's records: which container holds which ids, from its pod-resources API and from its checkpoint file.
 
-pod-resources names the pods, with sidecars and apps, but neither UIDs nor ordinary init containers; the checkpoint
-knows UIDs, init containers and our answers to Allocate, but no names. Together they are exact
+pod-resources names the pods, with sidecars and apps, but has neither UIDs nor ordinary init containers; the checkpoint
+has UIDs, init containers and our answers to Allocate, but no names. Together they are exact
 (evidence/kubelet.md#pod-resources, evidence/kubelet.md#checkpoint).
-Failure rule: without pod-resources nothing can be said (BooksClosed); without the checkpoint less can be said.
+Failure rule: without pod-resources ``books`` raises KubeletStateMissing; without the checkpoint less is known.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from fractile.wire.foreign.kubelet_checkpoint import Recorded
 from fractile.wire.fractile.device_ids import compact
 
 _CALL = 5.0  # seconds; measured 1-9 ms
-_AT_ONCE = 1024 * 1024  # bytes of a checkpoint that is decoded in less than a hand-over to a thread may take
+_AT_ONCE = 1024 * 1024  # bytes of a checkpoint that is decoded faster than a thread may take to start
 _TRIES = 4  # kubelet allows 100 calls a second, 10 at once, and answers RESOURCE_EXHAUSTED above
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class KubeletStateMissing(FractileError):
 
 
 class ListedPod(msgspec.Struct, frozen=True):
-    """A pod of the list: what each of its containers holds, by resource. Containers that hold nothing are there too."""
+    """A pod of the list: what each of its containers holds, by resource. Containers that hold nothing are included."""
 
     namespace: str
     name: str
@@ -49,19 +49,19 @@ class ListedPod(msgspec.Struct, frozen=True):
 
 
 class KubeletState(msgspec.Struct, frozen=True, dict=True):
-    """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read. ``listed`` is
-    empty where the checkpoint alone was asked."""
+    """Both records, read one after the other; ``recorded`` is None when the checkpoint could not be read. ``listed`` is
+    empty if only the checkpoint was read."""
 
     listed: tuple[ListedPod, ...]
     recorded: tuple[Recorded, ...] | None
 
     def entry(self, uid: PodUID, container: str, resource: str) -> Recorded | None:
-        """What the checkpoint says of that container."""
+        """The checkpoint's entry of that container."""
         return self._entries.get((uid, container, resource))
 
     @cached_property
     def _entries(self) -> dict[tuple[PodUID, str, str], Recorded]:
-        """Made once for a read: each container of each pod that may be the one that is admitted is looked up."""
+        """Built once per read: every container of every candidate pod is looked up."""
         return {(e.uid, e.container, e.resource): e for e in reversed(self.recorded or ())}
 
     def recorded_holders(self, resource: str, ids: Set[str]) -> list[Recorded]:
@@ -81,9 +81,9 @@ class KubeletState(msgspec.Struct, frozen=True, dict=True):
 
 
 class Kubelet:
-    """Reads the books of the kubelet beside us.
+    """Reads the records of this node's kubelet.
 
-    One read at a time, since each may hold 60,000 ids; all who come while one is under way share the next one.
+    One read at a time, since each may hold 60,000 ids; all calls that come during one share the next one.
     """
 
     def __init__(self, pod_resources: Path, checkpoint: Path) -> None:
@@ -92,8 +92,8 @@ class Kubelet:
         self._checkpoint = checkpoint
         self._reading = asyncio.Lock()
         self._asked = 0  # calls of ``books`` so far
-        self._last: tuple[int, KubeletState] | None = None  # a read, and how many calls had come when it began
-        self._known: dict[bytes, ListedPod] = {}  # of the last list, by how it was encoded: most pods are the same
+        self._last: tuple[int, KubeletState] | None = None  # a read, and the number of calls when it began
+        self._known: dict[bytes, ListedPod] = {}  # of the last list, by encoding: most pods are unchanged
         self._in_use: frozenset[str] = frozenset()
 
     def in_use(self) -> frozenset[str]:
@@ -101,13 +101,13 @@ class Kubelet:
         return self._in_use
 
     async def books(self) -> KubeletState:
-        """What kubelet says; read after this call was made, perhaps for another caller."""
+        """Kubelet's records, read after this call was made, perhaps for another caller."""
         self._asked += 1
         mine = self._asked
         async with self._reading:
             if self._last is not None and self._last[0] >= mine:
                 began, books = self._last
-                self._last = None if mine == began else self._last  # the last who shares it
+                self._last = None if mine == began else self._last  # the last caller that shares it
                 return books
             began = self._asked
             self._last = None
@@ -119,12 +119,12 @@ class Kubelet:
             return books
 
     async def record(self) -> KubeletState:
-        """The checkpoint alone. Kubelet writes it before it admits a container, so whoever is about to start is in it
-        (pkg/kubelet/cm/devicemanager/manager.go: what cannot be written down is not admitted)."""
+        """The checkpoint alone. Kubelet writes it before it admits a container, so a container about to start is in it
+        (pkg/kubelet/cm/devicemanager/manager.go: a container that cannot be recorded is not admitted)."""
         return KubeletState((), await self._recorded())
 
     async def close(self) -> None:
-        """Give up the connection; the next read makes another."""
+        """Close the connection; the next read opens another."""
         await self._line.close()
 
     async def _list(self) -> tuple[ListedPod, ...]:
@@ -150,13 +150,13 @@ class Kubelet:
         return tuple(listed)
 
     async def _recorded(self) -> tuple[Recorded, ...] | None:
-        """A thread costs the more the busier the node is, so only a file of very many ids is read in one."""
+        """A thread costs more the busier the node is, so only a file with very many ids is read in one."""
         try:
             if self._checkpoint.stat().st_size <= _AT_ONCE:
                 return self._read()
             return await asyncio.to_thread(self._read)
         except FileNotFoundError:
-            return ()  # a kubelet that has handed out nothing yet
+            return ()  # a kubelet that has not given out devices yet
         except (OSError, WireError) as e:
             log.warning("checkpoint unreadable reason=%s", e)
             return None
@@ -173,17 +173,17 @@ def mounted(entry: Recorded) -> Path | None:
 
 
 def mounted_at(entry: Recorded) -> frozenset[str]:
-    """Where in the container the answer to Allocate mounted something."""
+    """The container's paths at which the answer to Allocate mounted something."""
     return frozenset(m.container_path for m in _answered(entry))
 
 
 def mounts(entry: Recorded) -> list[Path]:
-    """Everything of the node that the answer to Allocate mounted."""
+    """All paths of the node that the answer to Allocate mounted."""
     return [Path(m.host_path) for m in _answered(entry)]
 
 
 def sources(entry: Recorded, places: Container[str]) -> list[Path]:
-    """What of the node our answer to Allocate mounted at these paths of the container."""
+    """The node's paths that our answer to Allocate mounted at these paths of the container."""
     return [Path(m.host_path) for m in _answered(entry) if m.container_path in places]
 
 
@@ -200,8 +200,8 @@ def _listed(pod: pr.PodResources) -> ListedPod:
 
 
 def _by_resource(container: pr.ContainerResources) -> dict[str, Set[str]]:
-    # Kubelet makes an entry of every single id (pkg/kubelet/cm/devicemanager/pod_devices.go), so 16,276 MiB are 16,276
-    # entries: they are gathered in place, since a new set for each of them takes seconds.
+    # Kubelet makes an entry for every single id (pkg/kubelet/cm/devicemanager/pod_devices.go), so 16,276 MiB are 16,276
+    # entries: they are gathered in place, since a new set for each entry takes seconds.
     held: dict[str, set[str]] = {}
     for devices in container.devices:
         held.setdefault(devices.resource_name, set()).update(devices.device_ids)

@@ -1,8 +1,8 @@
-"""Whose ids are these? After Allocate kubelet's books say it, and exactly one pod holds any id.
+"""Whose ids are these? After Allocate kubelet's records say it, and exactly one pod holds any id.
 
-The checkpoint alone is enough where it names one pod, by UID, that the API server has under this UID now: kubelet has
-written down what a container holds before it starts it, and never a set of ids for two pods. Whatever is missing or
-strange there, kubelet's list is asked as well, which names all pods of the node and costs the more the more they are.
+The checkpoint alone is enough if it names one pod, by UID, that the API server now has under this UID: kubelet records
+what a container holds before it starts it, and never one set of ids for two pods. If anything is missing or wrong
+there, kubelet's list is read as well, which names all pods of the node and costs more the more there are.
 """
 
 from collections.abc import Set
@@ -30,7 +30,7 @@ class Owned(msgspec.Struct, frozen=True):
     held: dict[tuple[ContainerName, str], Set[str]]  # by container and primary resource
 
     def ids(self, asked: ContainerRequest) -> Set[str] | None:
-        """What kubelet gave for this request; None when its books do not say."""
+        """The ids that kubelet gave for this request; None when its records do not say."""
         return self.held.get((asked.container, asked.resource))
 
     @property
@@ -39,7 +39,7 @@ class Owned(msgspec.Struct, frozen=True):
 
 
 async def recorded_owner(resource: str, ids: frozenset[str], books: KubeletState, pods: NodePods) -> Owned | None:
-    """The owner of exactly these ids as the checkpoint says; None: the list has to be asked, too."""
+    """The owner of exactly these ids by the checkpoint; None: the list is needed, too."""
     uids = {e.uid for e in books.recorded_holders(resource, ids)}
     seen = pods.by_uid(next(iter(uids))) if len(uids) == 1 else None
     if seen is None:
@@ -91,7 +91,8 @@ def _held(container: ContainerRequest, request: PodRequest, books: KubeletState)
 
 
 async def _of_init_container(uids: set[PodUID], books: KubeletState, pods: NodePods) -> MountingPod | None:
-    """Only the checkpoint knows ordinary init containers, by UID; the name comes from the view or from asking all."""
+    """Only the checkpoint has ordinary init containers, by UID; the name comes from the view or from reading all
+    pods."""
     for seen in pods:
         if seen.pod.metadata.uid in uids:
             return await pods.fresh(seen.pod.metadata.namespace, seen.pod.metadata.name)

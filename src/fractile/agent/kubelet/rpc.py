@@ -1,10 +1,10 @@
 """Local gRPC services, both sides: names of the methods, and typed calls and handlers over the messages.
 
-All are kubelet's, but for the one of gpu-manager's library. Written by hand instead of generated: ten methods, and the
-generated form is untyped and tied to one gRPC version.
+All are kubelet's, except that of gpu-manager's library. Written by hand instead of generated: there are ten methods,
+and generated code is untyped and tied to one gRPC version.
 """
 
-# The type stubs of gRPC leave the message types of channels, handlers and servers open; they are closed here.
+# gRPC's type stubs leave the message types of channels, handlers and servers open; this module fills them in.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import functools
@@ -29,14 +29,14 @@ R = TypeVar("R", bound=Message)
 VERSION = "v1beta1"
 KUBELET_SOCKET = "kubelet.sock"
 
-# 60,000 ids make 3 MB, and a List names the ids of every pod; gRPC's own limit is 4 MB.
+# 60,000 ids take 3 MB, and a List has the ids of every pod; gRPC's own limit is 4 MB.
 _MAX_MESSAGE = 64 * 2**20
 Options = Sequence[tuple[str, int]]
 _SERVER_OPTIONS: Options = [("grpc.max_receive_message_length", _MAX_MESSAGE)]
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_send_message_length", _MAX_MESSAGE),
-    # A shared subchannel would remember that the kubelet before this one was gone, and wait a second.
+    # A shared subchannel would remember that the previous kubelet was gone, and wait a second.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.default_authority", "localhost"),
@@ -80,10 +80,10 @@ RpcError = grpc.RpcError
 
 
 class Context(Protocol):
-    """What a handler gets beside the request."""
+    """A handler's argument in addition to the request."""
 
     def peer(self) -> str:
-        """Who calls: of a unix socket, the name that it is bound to."""
+        """The caller's address: for a unix socket, the name that it is bound to."""
         ...
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
@@ -92,7 +92,7 @@ class Context(Protocol):
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """How one method is answered; made by ``unary`` or ``streaming``, used by ``serve``."""
+    """The implementation of one method; made by ``unary`` or ``streaming``, used by ``serve``."""
 
     service: str
     name: str
@@ -101,8 +101,8 @@ class Handler(msgspec.Struct, frozen=True):
 
 @functools.cache
 def _stay() -> None:
-    """Keep gRPC's poller for the life of this process. Else it ends with the last server or channel and the next one
-    starts another, and the end waits for ever now and then (seen in tests/agent; grpc/grpc#22365, #43364)."""
+    """Keep gRPC's poller for the life of this process. Otherwise it ends with the last server or channel, the next one
+    starts another, and the end sometimes hangs (seen in tests/agent; grpc/grpc#22365, #43364)."""
     grpc.aio.init_grpc_aio()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs leave it out
 
 
@@ -113,7 +113,7 @@ def channel(socket: Path) -> grpc.aio.Channel:
 
 
 async def call(channel: grpc.aio.Channel, method: Method[Q, R], request: Q, *, timeout: float | None) -> R:
-    """One call; RpcError when it fails or takes longer."""
+    """One call; RpcError when it fails or times out."""
     stub = channel.unary_unary(
         method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
     )
@@ -121,7 +121,7 @@ async def call(channel: grpc.aio.Channel, method: Method[Q, R], request: Q, *, t
 
 
 async def call_socket(socket: Path, method: Method[Q, R], request: Q, *, timeout: float) -> R:
-    """One call on a fresh connection, so that a kubelet that has just started is never waited for in vain."""
+    """One call on a fresh connection, so that it reaches a kubelet that has just started without delay."""
     async with channel(socket) as fresh:
         return await call(fresh, method, request, timeout=timeout)
 
@@ -130,16 +130,16 @@ Identity = tuple[int, int, int]
 
 
 class KubeletChannel:
-    """A connection to a unix socket that is kept as long as the same socket lies there: a call is 1 ms shorter than on
-    a fresh one. When it fails because nobody answers, it is made once more on a fresh connection: a kubelet that has
-    just started is never waited for in vain. One call at a time."""
+    """A connection to a unix socket, kept as long as the same socket is at the path: a call is 1 ms shorter than on a
+    fresh connection. A call that fails because the server is unavailable is retried once on a fresh connection, so that
+    it reaches a kubelet that has just started. One call at a time."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._kept: tuple[Identity, grpc.aio.Channel] | None = None
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout: float) -> R:
-        """One call; RpcError when it fails or takes longer."""
+        """One call; RpcError when it fails or times out."""
         there = identity(self._socket)
         if self._kept is not None and self._kept[0] == there:
             try:
@@ -161,7 +161,7 @@ class KubeletChannel:
 
 
 def identity(path: Path) -> Identity | None:
-    """What tells one server's socket from the next one's; an inode number alone is used again at once."""
+    """Identity of one server's socket; an inode number alone may be reused immediately."""
     try:
         return _identity(path.stat())
     except OSError:
@@ -187,7 +187,7 @@ def _identity(stat: os.stat_result) -> Identity:
 
 
 def stream(channel: grpc.aio.Channel, method: Method[Q, R], request: Q) -> AsyncIterator[R]:
-    """A call whose answers follow one another; RpcError when the other side ends it."""
+    """A call with a stream of answers; RpcError when the other side ends it."""
     stub = channel.unary_stream(
         method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
     )
@@ -203,7 +203,7 @@ def unary(method: Method[Q, R], behaviour: Callable[[Q, Context], Awaitable[R]])
 
 
 def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncIterator[R | bytes]]) -> Handler:
-    """A method that answers with a stream, of messages or of what they are on the wire."""
+    """A method that answers with a stream, of messages or of encoded messages."""
     handler = grpc.unary_stream_rpc_method_handler(
         behaviour, request_deserializer=method.request.FromString, response_serializer=_serialize
     )
@@ -211,7 +211,7 @@ def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncItera
 
 
 async def serve(socket: Path, *handlers: Handler, options: Options = _SERVER_OPTIONS) -> grpc.aio.Server:
-    """A started server on a unix socket. gRPC unlinks the path when it stops: never use one path twice."""
+    """Start a server on a unix socket. gRPC unlinks the path when it stops: never use one path twice."""
     _stay()
     server = grpc.aio.server(options=options)
     for service in sorted({h.service for h in handlers}):

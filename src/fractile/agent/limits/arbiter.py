@@ -1,10 +1,10 @@
-"""Keeps the arbiter of this node running: the program that shares out the time of its cards (docs/concepts/compute.md).
+"""Keeps this node's arbiter running: the program that shares out the time of its cards (docs/concepts/compute.md).
 
-    lock on <state>/arbiter.lock ─> start, with the lock handed down ─> copy what it says into our log ─> ended: again
+    lock on <state>/arbiter.lock ─> start, with the lock inherited ─> copy its output into our log ─> ended: restart
 
-The lock belongs to the arbiter's life, not to ours: whoever else would start one on the same directory waits. It is
-told our pid and ends with us, also when we are killed. Failure rule: open. Without an arbiter containers go on, with
-the driver's own time slicing; it is started again, after waits that grow while it keeps on dying.
+The lock is held for the arbiter's lifetime, not for ours: another agent on the same directory waits to start one. The
+arbiter is called with our pid and ends with us, even if we are killed. Failure rule: open. Without an arbiter
+containers go on, with the driver's own time slicing; it is restarted with delays that grow while it keeps dying.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from fractile.kube.backoff import Backoff
 from fractile.kube.pacing import Clock, Sleep
 from fractile.region import plain
 
-_LONG = 60.0  # seconds: who lived so long did not die of its start
+_LONG = 60.0  # seconds: an end after so long is not a failed start
 _GRACE = 3.0
-_BUSY = 2.0  # between two looks at a lock that another one holds
+_BUSY = 2.0  # between two attempts at a lock that is held
 _LINE = 500
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class ArbiterKeeper:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Work forever; when cancelled, the arbiter has ended."""
+        """Work forever; when this is cancelled, the arbiter has ended."""
         told = False
         while True:
             try:
@@ -75,7 +75,7 @@ class ArbiterKeeper:
             await self._sleep(self._backoff.next())
 
     async def _serve(self, lock: int) -> None:
-        """One life of the arbiter."""
+        """Run the arbiter until it ends."""
         try:
             plain.make_room_for_socket(self._control)
             process = await asyncio.create_subprocess_exec(
@@ -104,12 +104,12 @@ class ArbiterKeeper:
 
 
 async def _copy(process: asyncio.subprocess.Process) -> None:
-    """What it says, line by line, until it closes its output, which is at its end."""
+    """Log its output, line by line, until it closes it, which is at its end."""
     assert process.stderr is not None
     while True:
         try:
             line = await process.stderr.readline()
-        except ValueError:  # longer than any line of ours
+        except ValueError:  # longer than any line of the arbiter
             continue
         if not line:
             return
@@ -129,7 +129,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def _take(path: Path) -> int | None:
-    """The lock as a descriptor; None when somebody else has it."""
+    """The lock as a descriptor; None when another process holds it."""
     plain.make_room(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,8 +1,8 @@
-"""Memory that containers hold beyond their ledgers, put into their pages of limits.
+"""Memory that containers hold beyond their ledgers, written to their pages of limits.
 
-The library takes ``unaccounted`` off what it grants: what went around it counts against the quota with the container's
-next call. Level-triggered: each look compares the pages with the findings that stand, and what is gone is taken back.
-Failure rule: a page that cannot be written is its own affair, and tried again with the next look.
+The library subtracts ``unaccounted`` from what it grants: memory allocated around it counts against the quota at the
+container's next call. Level-triggered: each poll compares the pages with the current findings, and lowers them when
+findings are gone. Failure rule: a page that cannot be written is retried at the next poll, and affects no other page.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 
 
 class Beyond(msgspec.Struct, frozen=True):
-    """Bytes held beyond the ledger, and where one look alone shows any: there a page is not lowered yet."""
+    """Bytes held beyond the ledger. ``doubtful``: parts that only one poll shows; their pages are not lowered yet."""
 
     bytes: Mapping[Part, int]
     doubtful: frozenset[Part] = frozenset()
 
 
 class BeyondWriter:
-    """``write`` is called after every look, one call at a time."""
+    """``write`` is called after every poll, one call at a time."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     async def write(self, granted: Iterable[Granted], beyond: Beyond) -> None:
-        """Make the pages say what is held beyond the ledgers."""
+        """Write the bytes held beyond the ledgers to the pages."""
         stale = [g.token for g in granted if corrected(g.token, g.limits, beyond) != g.limits]
         if stale:
             await asyncio.to_thread(self._write, stale, beyond)
@@ -59,7 +59,7 @@ class BeyondWriter:
 
 
 def corrected(token: str, limits: ContainerLimits, beyond: Beyond) -> ContainerLimits:
-    """The limits with what is held beyond the ledger, all else as it is."""
+    """The limits with the bytes held beyond the ledger, otherwise unchanged."""
     cards = tuple(msgspec.structs.replace(c, unaccounted=_bytes(token, c, beyond)) for c in limits.cards)
     return msgspec.structs.replace(limits, cards=cards)
 

@@ -1,8 +1,8 @@
 """Keeps the file that a container may write at its size: a container could fill the node's disk through it.
 
-A file system has no limit for one file, so the file is looked at once a second and cut back. In between a container can
-hold the disk full, as with its other files where nobody limits its ephemeral storage; kubelet looks at that every ten
-seconds. Failure rule: what cannot be looked at now is looked at again.
+A file system has no limit for one file, so the file is checked once a second and cut back. In between a container can
+fill the disk, as with its other files when its ephemeral storage is not limited; kubelet checks that every ten seconds.
+Failure rule: what cannot be checked now is retried.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """``cut``: token, whose it is and bytes of the files that were too long; ``leased``: of those that could not be
-    opened for a lease."""
+    """``cut``: token, limits and freed bytes of the files that were too long; ``leased``: those that could not be
+    opened because of a lease."""
 
     cut: list[tuple[str, ContainerLimits, int]]
     leased: dict[str, ContainerLimits]
@@ -51,7 +51,7 @@ class DirectoryBounds:
             await self.round()
 
     async def round(self) -> None:
-        """One look at every file."""
+        """Check every file once."""
         look = await asyncio.to_thread(self._look)
         for token, limits, freed in look.cut:
             log.warning("shared file cut back token=%s pod=%s/%s bytes=%d", token, limits.namespace, limits.pod, freed)

@@ -1,9 +1,9 @@
-"""Keeps the limits pages of this node true while containers run: who is paced, and whose isolation is off.
+"""Keeps the limits pages of this node correct while containers run: which are paced, and whose isolation is off.
 
 A container without a share of compute must take turns as soon as a neighbour on its card has one, else the share would
-be worth nothing (docs/concepts/compute.md). So ``FR_CARD_PACED`` stands in the pages of all containers of such a card,
-and goes with the last container that has a share. Level-triggered: every round compares what the pages say with what
-they should; a change is in force with the container's next call.
+be worth nothing (docs/concepts/compute.md). So ``FR_CARD_PACED`` is set in the pages of all containers of such a card,
+and cleared with the last container that has a share. Level-triggered: every round compares the pages with their wanted
+state; a change takes effect at the container's next call.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from fractile.wire.fractile import isolation as wire
 PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pacing/paced_card.h
 
 _ROUND = 2.0  # seconds
-_SETTLE = 0.1  # after a grant: its answer goes first, pods that start together are one round, no program runs so soon
+_SETTLE = 0.1  # after a grant: its answer goes first, and pods that start together share a round; no program runs yet
 _ALL = 100
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Enforcer:
         self._events = events
         self._sleep = sleep
         self._wake = asyncio.Event()
-        self._refused: set[PodUID] = set()  # whose wish was refused, and was told so
+        self._refused: set[PodUID] = set()  # pods whose wish was refused, with an event
 
     def granted(self) -> None:
         """A container got its limits, or new ones."""
@@ -68,7 +68,7 @@ class Enforcer:
             await self._wait()
 
     async def round(self) -> None:
-        """One comparison of all pages."""
+        """Compare all pages once."""
         live = await self._running()
         verdicts = await self._verdicts({limits.pod_uid for limits in live.values()})
         off = is_off(live.values(), verdicts)
@@ -84,7 +84,7 @@ class Enforcer:
         for token in tokens:
             try:
                 now = self._journal.change(token, lambda now: now and flagged(now, paced=paced, off=off), running=True)
-            except OSError as e:  # its own affair: the neighbours' pages must be right all the same
+            except OSError as e:  # the neighbours' pages must be correct all the same
                 log.warning("limits not changed token=%s reason=%s", token, e)
                 continue
             if now is not None:
@@ -93,7 +93,7 @@ class Enforcer:
                 log.info("limits changed pod=%s container=%s off=%s paced=%s", name, now.container, turned_off, cards)
 
     async def _verdicts(self, uids: Iterable[PodUID]) -> dict[PodUID, IsolationVerdict]:
-        """Those that can be had. Of pods that wish nothing of their own there is one, that of the node."""
+        """The verdicts available now. All pods without an annotation of their own share the node's."""
         found: dict[PodUID, IsolationVerdict] = {}
         common: IsolationVerdict | None = None
         for uid in uids:
@@ -111,7 +111,7 @@ class Enforcer:
         return found
 
     async def _show(self, uid: PodUID, verdict: IsolationVerdict) -> None:
-        """Say on the pod, and in an event, that its limits are not enforced, or why they are after all."""
+        """Report on the pod, and in an event, that its limits are not enforced, or why they still are."""
         seen = self._pods.by_uid(uid)
         if seen is None:
             return
@@ -145,7 +145,7 @@ class Enforcer:
 
 
 def is_off(live: Iterable[ContainerLimits], verdicts: Mapping[PodUID, IsolationVerdict]) -> frozenset[PodUID]:
-    """The pods whose isolation is off; without a verdict it is as the page says."""
+    """The pods whose isolation is off; without a verdict, the page decides."""
     return frozenset(
         limits.pod_uid
         for limits in live
@@ -154,12 +154,12 @@ def is_off(live: Iterable[ContainerLimits], verdicts: Mapping[PodUID, IsolationV
 
 
 def paced_cards(live: Iterable[ContainerLimits], *, off: frozenset[PodUID]) -> frozenset[CardUUID]:
-    """The cards on which somebody has a share of compute, given all that run."""
+    """The cards on which a running container has a share of compute."""
     return frozenset(c.uuid for limits in live if limits.pod_uid not in off for c in limits.cards if has_share(c))
 
 
 def is_right(limits: ContainerLimits, *, paced: frozenset[CardUUID], off: frozenset[PodUID]) -> bool:
-    """Whether the limits have the flags that they should have."""
+    """Whether the limits have the wanted flags."""
     is_free = limits.pod_uid in off
     return bool(limits.flags & FLAG_OFF) is is_free and all(
         bool(c.flags & PACED) is (c.uuid in paced and not is_free) for c in limits.cards
@@ -167,7 +167,7 @@ def is_right(limits: ContainerLimits, *, paced: frozenset[CardUUID], off: frozen
 
 
 def flagged(limits: ContainerLimits, *, paced: frozenset[CardUUID], off: frozenset[PodUID]) -> ContainerLimits:
-    """The limits with the flags that they should have, all else as it is."""
+    """The limits with the wanted flags, otherwise unchanged."""
     is_free = limits.pod_uid in off
     cards = tuple(
         msgspec.structs.replace(c, flags=_set(c.flags, PACED, on=c.uuid in paced and not is_free)) for c in limits.cards
@@ -176,7 +176,8 @@ def flagged(limits: ContainerLimits, *, paced: frozenset[CardUUID], off: frozens
 
 
 def has_share(card: CardLimits) -> bool:
-    """Whether the container was promised a part of the card's time, or a limit of it. A whole card needs no turns."""
+    """Whether the container was promised a part of the card's time, or has a limit on it. A whole card needs no
+    turns."""
     return 0 < card.cores < _ALL or 0 < card.cores_limit < _ALL
 
 

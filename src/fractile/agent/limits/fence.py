@@ -1,7 +1,7 @@
 """Whether a pod's own mounts leave the library and the limits of its containers where the agent puts them. Pure.
 
-The API server refuses such pods first (35-containers.yaml). This is for clusters before Kubernetes 1.30, which have no
-such policies, and for pods that are older than the policy. A link in an image is seen by neither.
+The API server refuses such pods first (35-containers.yaml). This check is for clusters before Kubernetes 1.30, which
+have no such policies, and for pods that are older than the policy. Neither sees a link in an image.
 """
 
 from pathlib import PurePosixPath
@@ -16,9 +16,9 @@ _PLAIN = frozenset({"cpuinfo", "diskstats", "loadavg", "meminfo", "slabinfo", "s
 
 
 def covers(path: str) -> bool:
-    """Whether what is mounted at ``path`` could take the place of something of ours: it lies at, below or above it, is
-    a path with "..", about which no guess is made, or one that the kernel's links may lead there. Slashes too many, "."
-    and a missing first slash mean nothing."""
+    """Whether a mount at ``path`` could hide something of ours: it is at, below or above one of our paths, contains
+    "..", which is never resolved here, or may be led there by the kernel's links. Extra slashes, "." and a missing
+    first slash are ignored."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     return ".." in parts or _led(parts) or any(_meet(parts, tuple(ours.split("/")[1:])) for ours in OURS)
 
@@ -38,13 +38,13 @@ def denied(pod: MountingPod) -> Denied | None:
 
 
 def _led(parts: tuple[str, ...]) -> bool:
-    """Whether the path is one of /proc or /dev/fd: /proc/self/root and its like are "/", and the runtime follows them
-    when it mounts; /dev/fd is a link to /proc/self/fd. Some files of /proc itself, which lxcfs mounts, are no links."""
+    """Whether the path is below /proc or /dev/fd: /proc/self/root and the like are "/", and the runtime follows them
+    when it mounts; /dev/fd is a link to /proc/self/fd. Some files in /proc, which lxcfs mounts, are not links."""
     if parts[:1] == ("proc",):
         return len(parts) != 2 or parts[1] not in _PLAIN
     return parts[:2] == ("dev", "fd")
 
 
 def _meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether one is the other or lies below it."""
+    """Whether the paths are equal or one is below the other."""
     return all(x == y for x, y in zip(a, b, strict=False))

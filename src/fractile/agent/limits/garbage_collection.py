@@ -1,9 +1,9 @@
-"""Removes token directories that nobody holds any more.
+"""Removes token directories that are no longer held.
 
-What processes of a departed pod still use stays. Failure rule: when in doubt, keep. A directory goes only when every
-round of the last minutes found it unowned, by kubelet's books and by the API server's pods: kubelet records an Allocate
-after its answer. Where the record of what was given is gone, the page of limits says whose it was. The minutes are
-those of a clock that never jumps; the age of files is asked of nobody.
+Directories that processes of a departed pod still use stay. Failure rule: when in doubt, keep. A directory is removed
+only if every round of the last minutes found it unowned, by kubelet's records and by the API server's pods: kubelet
+records an Allocate after its answer. If the record of what was given is gone, the page of limits names the owner. The
+minutes are measured by a clock that never jumps; the age of files is not used.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """A loop that looks at all token directories."""
+    """A loop over all token directories."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class GarbageCollector:
             await self.round()
 
     async def round(self) -> None:
-        """One look at all directories."""
+        """Check all directories once."""
         try:
             if not await self._pods.synced(0.0):
                 return
@@ -74,13 +74,13 @@ class GarbageCollector:
                 await self._remove(token)
 
     def _directories(self) -> tuple[list[Grant], dict[str, ContainerLimits]]:
-        """Those with a record of what was given, and the pages of those without: somebody has removed it."""
+        """The directories with a record of what was given, and the pages of those whose record was removed."""
         grants = list(self._journal.grants())
         recorded = {grant.token for grant in grants}
         return grants, {t: limits for t, limits in self._journal.granted().items() if t not in recorded}
 
     def _owned(self, grants: Collection[Grant], books: KubeletState, active: Container[PodUID]) -> set[str]:
-        """The tokens of the directories that somebody holds: one look at the books, however many there are."""
+        """The tokens of the directories that are held: one pass over kubelet's records for all of them."""
         if books.recorded is None:
             listed = _listed_ranges(books)
             return {grant.token for grant in grants if grant.ranges in listed.get(grant.resource, ())}

@@ -1,12 +1,12 @@
-"""Whether a pod's limits are enforced: on, unless its node, or with leave its own annotation, says otherwise.
+"""Whether a pod's limits are enforced: yes, unless its node or, where permitted, its own annotation says otherwise.
 
-    node label        fractile.dev/isolation=off              every pod of the node; an administrator's word
-    node label        cgpu.disable.isolation=true             the same, in the words of the gpushare design
+    node label        fractile.dev/isolation=off              every pod of the node; set by an administrator
+    node label        cgpu.disable.isolation=true             the same, as the gpushare design spells it
     pod annotation    fractile.dev/isolation: "off"           this pod, but only where its node or its namespace has
-    label             fractile.dev/isolation-optional=true    this one: nobody may lift his own limits otherwise
+    label             fractile.dev/isolation-optional=true    this one: users cannot lift their own limits otherwise
 
-Failure rule: what cannot be read counts as it was last known; what was never known gives no verdict, and then a new
-container is held to its limits and a running one goes on as it does.
+Failure rule: what cannot be read counts as last known; what was never read gives no verdict, and then a new container
+is held to its limits and a running one keeps its state.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Labels = Mapping[str, str]
 
 
 class IsolationVerdict(msgspec.Struct, frozen=True):
-    """``reason`` is for a person; with ``off`` false it says why a wish was not followed, or is empty."""
+    """``reason`` is for people; with ``off`` false it says why a wish was not followed, or is empty."""
 
     off: bool = False
     reason: str = ""
@@ -64,7 +64,7 @@ def judge(pod: Pod, node: Labels, namespace: Labels) -> IsolationVerdict:
 
 
 def wishes(pod: Pod) -> bool:
-    """Whether the pod asks to be left alone."""
+    """Whether the pod asks not to be limited."""
     return (pod.metadata.annotations or {}).get(ISOLATION) == _OFF
 
 
@@ -81,7 +81,7 @@ class Isolation:
         self._known: dict[str, tuple[float, Labels | None]] = {}  # by path; None: never read
 
     async def verdict(self, pod: Pod) -> IsolationVerdict | None:
-        """None when nobody can say."""
+        """None when the labels are not known."""
         node = await self._labels(paths.node(self._node), Node)
         namespace: Labels | None = {}
         if wishes(pod):
@@ -89,7 +89,7 @@ class Isolation:
         return None if node is None or namespace is None else judge(pod, node, namespace)
 
     async def environment(self) -> dict[str, str]:
-        """What the gpushare design tells a container of a node whose isolation is off."""
+        """The variables that the gpushare design sets in containers of a node whose isolation is off."""
         node = await self._labels(paths.node(self._node), Node) or {}
         return {CGPU_ENV: _TRUE} if node.get(CGPU) == _TRUE else {}
 

@@ -5,10 +5,10 @@
     <state>/slices/<token>/shared/region  made by PreStart; what the container's processes use, written by them
     <state>/slices/<token>/vcuda          for gpu-manager's images only: see ``vcuda_folder``
 
-A token is random and never used twice. Everything appears by rename. Kubelet uses an answer again after a power failure
-that may have taken the directory; it asks PreStart before each start, and PreStart makes it again under its name, so
-nothing here waits for the disk. Failure rule: an OSError of ``create`` or ``write_limits`` goes to the caller; what
-cannot be read is passed over with a log line, once for each directory.
+A token is random and never used twice. Everything appears by rename. Kubelet reuses an answer after a power failure
+that may have removed the directory; it calls PreStart before each start, and PreStart recreates it under its name, so
+no write here waits for the disk. Failure rule: an OSError of ``create`` or ``write_limits`` goes to the caller; what
+cannot be read is skipped with a log line, once for each directory.
 """
 
 import errno
@@ -46,21 +46,21 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """The token directories below ``root``. ``new_token`` must never give the same text twice. ``in_memory``: what a
-    container may write is in a file system of its own (``region.bounded``)."""
+    """The token directories below ``root``. ``new_token`` must never return the same text twice. ``in_memory``: what a
+    container may write is in its own file system (``region.bounded``)."""
 
     def __init__(self, root: Path, *, new_token: Callable[[], str], in_memory: bool = False) -> None:
         self._root = root
         self._in_memory = in_memory
         self._writing = threading.Lock()
-        self._told: set[str] = set()  # tokens whose limits make no sense
+        self._told: set[str] = set()  # tokens whose limits are invalid
         self._known = KnownLimits(self.limits, lambda token: self.path(token) / shared_directory.LIMITS)
-        self.generation = 0  # moves after every change that is made here
+        self.generation = 0  # changes with every change that is made here
         self.new_token = new_token
         if not root.is_dir():
             plain.make_room_for_folder(root)
         root.mkdir(parents=True, exist_ok=True)
-        root.chmod(0o700)  # containers see their own directory by its mount; on the node it is nobody's but root's
+        root.chmod(0o700)  # containers see their own directory by its mount; on the node only root may read it
         for leftover in [*root.glob(".*"), *filter(_never_given, root.iterdir())]:
             _remove_leftover(leftover)
         for directory in root.iterdir():
@@ -74,12 +74,12 @@ class Journal:
         return self._root / token
 
     def token(self, directory: Path) -> str:
-        """The token of a directory; "" when it does not lie below our root."""
+        """The token of a directory; "" when it is not below our root."""
         ours = directory.parent == self._root and not directory.name.startswith(".")
         return directory.name if ours else ""
 
     def create(self, token: str, resource: str, ids: frozenset[str]) -> None:
-        """A directory for these ids, complete before it appears under its name."""
+        """Create a directory for these ids, complete before it appears under its name."""
         staging = self._root / f".{token}.new"
         staging.mkdir()
         try:
@@ -90,11 +90,11 @@ class Journal:
             _write(staging / _IDS, _ids(resource, ids))
             self._put_in_place(staging, token)
         except OSError:
-            _remove_leftover(staging)  # a full disk must not fill up with what did not fit
+            _remove_leftover(staging)  # incomplete directories must not fill the disk
             raise
 
     def refill(self, token: str, resource: str, ids: frozenset[str]) -> None:
-        """The same where the directory, or a part of it, may be there: what is there stays, for a container sees it."""
+        """Like ``create``, but keeps what is left of an existing directory, because a container sees it."""
         here = self.path(token)
         if here.is_symlink() or not here.is_dir():
             self.create(token, resource, ids)
@@ -116,27 +116,27 @@ class Journal:
         except OSError as e:
             if e.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self.exists(token):
                 raise
-            self.remove(token)  # where our directory was lost a runtime makes folders, to have something to mount
+            self.remove(token)  # runtimes make folders in place of our lost directory, to have something to mount
             staging.rename(self.path(token))
 
     def write_limits(self, token: str, limits: ContainerLimits) -> None:
-        """Grant: page and region say so when this returns; does nothing when they do already."""
+        """Grant: page and region have these limits when this returns; does nothing when they already have."""
         self.change(token, lambda _: limits)
 
     def change(
         self, token: str, change: Callable[[ContainerLimits | None], ContainerLimits | None], *, running: bool = False
     ) -> ContainerLimits | None:
-        """Put what ``change`` makes of the present limits in their place; None leaves them. What was put, if anything.
+        """Replace the present limits by the result of ``change``; None keeps them. Returns the limits put, if any.
 
-        ``running``: the container runs, so only its page is looked at: what it did to its region is its own affair.
-        All who change a page come here, so that nobody undoes what another one has just written. What the container may
-        write is looked at before the lock is taken: however long that takes, it is the container's own affair.
+        ``running``: the container runs, so only its page is checked, not what it did to its region. All changes of a
+        page go through here, so that no writer undoes what another has just written. What the container may write is
+        read before the lock is taken: that may take long, and must not delay other containers.
         """
         region = self.path(token) / shared_directory.REGION
         while True:
             found = shared.find(region)
             with self._writing:
-                if shared.identity(region) == found.file:  # else somebody has just made another one
+                if shared.identity(region) == found.file:  # else it was replaced meanwhile
                     return self._change(token, change, found, running=running)
 
     def _change(
@@ -158,22 +158,22 @@ class Journal:
         return wanted
 
     def granted(self) -> dict[str, ContainerLimits]:
-        """The limits of all tokens that have some; the same objects as long as they are the same."""
+        """The limits of all tokens that have a page; unchanged limits are the same objects."""
         with self._writing:
             return self._known.look(self._tokens())
 
     @property
     def lost(self) -> bool:
-        """Whether a page that was in force is gone, and nobody here has removed it."""
+        """Whether a page that was in force is gone without having been removed here."""
         return bool(self._known.lost)
 
     def pages(self) -> set[str]:
-        """The tokens that have a limits page, whatever it says."""
+        """The tokens that have a limits page, whatever its content."""
         limits = shared_directory.LIMITS
         return {name for name in self._tokens() if plain.size(self.path(name) / limits) is not None}
 
     def limits(self, token: str) -> ContainerLimits | None:
-        """What was granted to the token; None when nothing was yet, or the page makes no sense."""
+        """The limits granted to the token; None when there are none yet, or the page is invalid."""
         try:
             return shared_directory.read(self.path(token))
         except (OSError, WireError) as e:
@@ -190,7 +190,7 @@ class Journal:
                 yield grant
 
     def _tokens(self) -> list[str]:
-        """None where the folder itself was removed or replaced, which is for others to mend (``ground``)."""
+        """Empty if the folder itself was removed or replaced; ``ground`` repairs that."""
         try:
             return [name for name in os.listdir(self._root) if not name.startswith(".")]
         except (FileNotFoundError, NotADirectoryError):
@@ -203,11 +203,11 @@ class Journal:
         return sorted(same, key=lambda g: g.since)
 
     def exists(self, token: str) -> bool:
-        """Whether it stands there what was given to the token."""
+        """Whether the record of what was given to the token exists."""
         return _given(self.path(token)) is not None
 
     def remove(self, token: str) -> None:
-        """Take the directory away. A container that still has it mounted keeps an empty directory."""
+        """Remove the directory. A container that still has it mounted keeps an empty directory."""
         doomed = self._root / f".{token}"
         with self._writing:  # else its page would count as lost
             self.path(token).rename(doomed)
@@ -232,8 +232,8 @@ def _remove_leftover(folder: Path) -> None:
 
 
 def _never_given(directory: Path) -> bool:
-    """Whether a power failure left the name of a directory without what stands in it: kubelet never got its answer.
-    With a page in it a container may run; somebody has emptied the other file."""
+    """Whether a power failure left the directory's name without its content: kubelet never got the answer. If it has a
+    page, a container may run, and the record was emptied in some other way."""
     return plain.size(directory / _IDS) == 0 and not plain.size(directory / shared_directory.LIMITS)
 
 
@@ -245,7 +245,7 @@ def _finish(directory: Path) -> None:
 
 
 def _given(directory: Path) -> list[str] | None:
-    """The lines of the file, if it is one of ours."""
+    """The lines of the ``ids`` file, if it is one of ours."""
     lines = (_read(directory / _IDS) or "").split("\n")
     return lines if len(lines) == 4 and lines[0] == _HEADER else None
 

@@ -1,8 +1,8 @@
-"""The limits pages of this node as last decoded, so that looking at all of them costs next to nothing.
+"""The limits pages of this node as last decoded, so that reading all of them costs next to nothing.
 
-Only the journal changes a page, and says so. Should somebody else do it, that is noticed within a few looks, by the
-number that moves with every change. A page that is gone or makes no sense any more, although nobody has forgotten it,
-was lost: somebody removes the node's files. Failure rule: a page that makes no sense, or cannot be read, is none.
+Only the journal changes a page, and reports it. A change by another program is noticed within a few reads, by the
+number that moves with every change. A page that is gone or has become invalid, without a call of ``forget``, counts as
+lost: the node's files are being removed. Failure rule: a page that is invalid, or cannot be read, counts as absent.
 """
 
 import zlib
@@ -14,28 +14,28 @@ import msgspec
 from fractile.region import live
 from fractile.region.page import ContainerLimits
 
-LOOKS = 8  # in so many, each page is asked once whether it is another one
+LOOKS = 8  # every page is checked for changes once in so many reads
 
 
 class _Page(msgspec.Struct, frozen=True):
     limits: ContainerLimits
     version: live.PageVersion
     seen: int
-    turn: int  # not those of all pages in one look
+    turn: int  # spreads the checks of all pages over the reads
 
 
 class KnownLimits:
-    """``read`` gives what a page says, ``file`` where it lies, both by token. One thread at a time."""
+    """``read`` decodes a page, ``file`` is its path, both by token. One thread at a time."""
 
     def __init__(self, read: Callable[[str], ContainerLimits | None], file: Callable[[str], Path]) -> None:
         self._read = read
         self._file = file
         self._pages: dict[str, _Page] = {}
         self._looks = 0
-        self.lost: set[str] = set()  # tokens whose pages went without a word
+        self.lost: set[str] = set()  # tokens whose pages vanished without a call of ``forget``
 
     def look(self, tokens: Iterable[str]) -> dict[str, ContainerLimits]:
-        """Of these tokens, the limits of all that have some."""
+        """The limits of those of these tokens that have some."""
         self._looks += 1
         present = set(tokens)
         changed = [t for t, page in self._pages.items() if t not in present or self._moved(page)]
@@ -48,7 +48,7 @@ class KnownLimits:
         return {token: page.limits for token, page in self._pages.items()}
 
     def forget(self, token: str) -> None:
-        """The page is changed, or gone."""
+        """Drop the page, because it is changed or removed."""
         page = self._pages.pop(token, None)
         if page is not None:
             page.version.close()
@@ -65,7 +65,7 @@ class KnownLimits:
         try:
             version = live.PageVersion(self._file(token))
         except OSError:
-            return  # nothing granted yet, or none of our files
+            return  # nothing granted yet, or not a file of ours
         try:
             seen = version.read()  # before the page, so that no change is missed
             limits = self._read(token)

@@ -1,7 +1,8 @@
-"""Tells a pod that a process of it holds a lease of the file that it shares with its node: the node cannot look at it.
+"""Reports that a process of a pod holds a lease on the file shared with its node, so that the node cannot read it.
 
-No program needs such a lease; a container's root can take one to make whoever opens the file wait. Nobody waits
-(``region.shared``), so what it reaches is that its own use is not known. Said once for as long as it lasts.
+No program needs such a lease; a container's root can take one to delay any process that opens the file. Opens here do
+not wait (``region.shared``), so the only effect is that the container's own usage is unknown. Reported once for as long
+as it lasts.
 """
 
 import logging
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """``seen`` is called after every look."""
+    """``seen`` is called after every check."""
 
     def __init__(self, pods: NodePods, events: EventRecorder) -> None:
         self._pods = pods
@@ -27,7 +28,7 @@ class Leases:
         self._told: frozenset[str] = frozenset()
 
     def seen(self, leased: Mapping[str, ContainerLimits]) -> None:
-        """By token, those that could not be opened at this look."""
+        """Report those, by token, that could not be opened at this check."""
         for token in leased.keys() - self._told:
             limits = leased[token]
             log.warning("shared file leased token=%s pod=%s/%s", token, limits.namespace, limits.pod)

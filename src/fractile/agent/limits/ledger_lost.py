@@ -1,10 +1,9 @@
-"""Notices that the region of a running container is gone from ``--state-dir``, or something else lies in its place.
+"""Notices that the region of a running container is gone from ``--state-dir``, or was replaced.
 
-The container has the file mounted and goes on with it, so its limits hold; but this node reads another path, and sees
-nothing of what it uses. That cannot be made good while it runs: a new file would be another ledger than that of its
-processes. PreStart makes one when the container starts again. So all there is to do is to say so, once: in the log, and
-to the pod. What the container wrote into its region is not asked here. Failure rule: what cannot be looked at now is
-looked at again.
+The container has the file mounted and keeps using it, so its limits hold; but this node reads another path, and sees
+none of its usage. That cannot be repaired while it runs: a new file would be another ledger than that of its processes.
+PreStart makes one when the container restarts. So the loss is only reported, once: in the log, and to the pod. What the
+container wrote into its region is not checked here. Failure rule: what cannot be checked now is retried.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class LedgerLost:
-    """``viewers``: of each token, by its pod, a process of the pod that has the token's directory in its view."""
+    """``viewers``: for each token and its pod, a process of the pod that sees the token's directory."""
 
     def __init__(
         self,
@@ -56,14 +55,14 @@ class LedgerLost:
                 log.warning("regions not looked for reason=%s", e)
 
     async def round(self) -> None:
-        """One look at all directories."""
+        """Check all directories once."""
         lost = await asyncio.to_thread(self._lost)
         for token in lost.keys() - self._told:
             self._tell(token, lost[token])
         self._told = frozenset(lost)
 
     def _lost(self) -> Mapping[str, ContainerLimits]:
-        """Those whose container runs. One that does not gets what it lacks from PreStart."""
+        """Lost regions of running containers. PreStart provides the region of a container that does not run."""
         without = {
             token: limits
             for token, limits in self._journal.granted().items()
@@ -82,7 +81,7 @@ class LedgerLost:
 
 
 def sentence(limits: ContainerLimits, *, path: str, node: str) -> str:
-    """What the pod's owner is told."""
+    """The message to the pod's owner."""
     return (
         f"{path} on node {node}, by which the node reads what container {limits.container} uses, was removed or "
         "replaced while it ran; its processes keep what was given to them, but what they use is not shown and not "

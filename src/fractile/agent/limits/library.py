@@ -1,17 +1,17 @@
-"""What stands between a container's programs and the driver, as files of this node, one folder per version.
+"""The files that stand between a container's programs and the driver, one folder per version on this node.
 
     <state>/lib/<content>/libfractile.so      the container's /usr/local/lib/fractile/libfractile.so
                           ld.so.preload       the container's /etc/ld.so.preload, which names it
-                          fractile-arbiter    run beside the agent
+                          fractile-arbiter    run by the agent
                           simgpu/*.so.1       with simulated cards: the driver that the library finds
 
-Containers have the library mapped as long as they run, and whoever writes other bytes to a mapped file crashes them all
-(Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename, and a new
-agent puts a new one beside it, and holds it with a lock on the folder as long as it lives, also while it waits for its
-predecessor to end. A file that somebody has cut short or overwritten in place is put right in place: bytes as they were
-harm nobody, and reach the containers that have it mounted. A version goes when nobody holds it and kubelet's books name
-no container that mounts it; what is still mapped then lives on in the kernel. Failure rule: ``install`` raises
-SetupError or OSError; a doubtful one stays.
+Containers have the library mapped as long as they run, and writing other bytes to a mapped file crashes them all
+(Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename. A new
+agent puts a new one next to it and locks the folder for its own lifetime, also while it waits for its predecessor to
+end. A file that was cut short or overwritten in place is repaired in place: restoring the original bytes is harmless,
+and reaches the containers that have it mounted. A version is removed when no agent holds it and no container in
+kubelet's records mounts it; a file that is still mapped then stays in the kernel. Failure rule: ``install`` raises
+SetupError or OSError; a version in doubt is kept.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from fractile.kube.pacing import Clock, Sleep
 from fractile.region import plain
 from fractile.wire.foreign.kubelet_checkpoint import Recorded
 
-PRELOADED = "/etc/ld.so.preload"  # what names it to the loader of every program
-INSIDE = f"/usr/local/lib/fractile/{LIBRARY}"  # no image has it, no loader looks there by itself
+PRELOADED = "/etc/ld.so.preload"  # names it to the loader of every program
+INSIDE = f"/usr/local/lib/fractile/{LIBRARY}"  # no image has it, no loader searches there by itself
 SIMULATED_HOST = "/run/simgpu"  # where a container sees the state of its simulated cards
-# Where the loaders of Debian and of Fedora look, and the library too, whatever the image has or lacks.
+# Where the loaders of Debian and of Fedora search, and the library too, whatever the image contains.
 DRIVER_FOLDERS = ("/usr/lib64", f"/usr/lib/{platform.machine()}-linux-gnu")
 
 _ROUND = 60.0  # seconds
@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 
 
 class LibraryVersion(msgspec.Struct, frozen=True):
-    """One version as it lies on the node. ``simulated``: the folder of the simulated host, None with real cards.
-    ``restored``: a file of it was damaged, and was put right."""
+    """One version as installed on the node. ``simulated``: the folder of the simulated host, None with real cards.
+    ``restored``: one of its files was damaged, and has been repaired."""
 
     folder: Path
     simulated: Path | None
@@ -65,11 +65,11 @@ class LibraryVersion(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What is needed as long as the version is in use."""
+        """The files needed as long as the version is in use."""
         return tuple(self.folder / name for name in (LIBRARY, PRELOAD, ARBITER))
 
     def mounts(self) -> list[dp.Mount]:
-        """What a container mounts, beside its token directory."""
+        """The container's mounts, in addition to its token directory."""
         found = [_mount(INSIDE, self.folder / LIBRARY), _mount(PRELOADED, self.folder / PRELOAD)]
         if self.simulated is not None:
             found += [_mount(f"{d}/{n}", self.folder / DRIVER / n) for d in DRIVER_FOLDERS for n in SIMULATED]
@@ -81,14 +81,14 @@ class LibraryVersion(msgspec.Struct, frozen=True):
 
 
 def default_source() -> Path | None:
-    """Where the native parts lie when nobody says: in the installed package, or where the repository builds them."""
+    """The default folder of the native parts: in the installed package, or where the repository builds them."""
     package = Path(__file__).parents[2]
     candidates = (package / "native", package.parents[1] / "native" / "build")
     return next((c for c in candidates if _find(c, LIBRARY) and _find(c, ARBITER)), None)
 
 
 def install(source: Path, state: Path, *, simulated: Path | None = None) -> LibraryVersion:
-    """The parts of ``source`` as a version on this node; nothing is written when it is there already."""
+    """Install the parts of ``source`` as a version on this node; writes nothing if it is there already."""
     parts = _parts(source, simulated=simulated is not None)
     content = {name: path.read_bytes() for name, path in parts.items()} | {PRELOAD: f"{INSIDE}\n".encode()}
     root = state / "lib"
@@ -112,8 +112,9 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Libr
 
 
 def denied(entries: Iterable[Recorded], content: LibraryContent) -> Denied | None:
-    """Containers that kubelet gave these answers would start without the library: whoever removed it from the node, the
-    container runtime makes a directory of each mount's missing source; and whoever changed it, they would run that."""
+    """Why containers with these answers of kubelet's may not start; None: they may. If the library was removed from the
+    node, the container runtime makes a directory for each mount's missing source, and they would start without it; if
+    it was changed, they would run the changed one."""
     folders = dict.fromkeys(path.parent for entry in entries for path in sources(entry, (INSIDE, PRELOADED)))
     wrong = next((path for folder in folders if (path := content.wrong(folder)) is not None), None)
     if wrong is None:
@@ -126,8 +127,8 @@ def denied(entries: Iterable[Recorded], content: LibraryContent) -> Denied | Non
 
 
 def hold(version: LibraryVersion, again: Callable[[], LibraryVersion]) -> LibraryVersion:
-    """The version, which nobody removes from now on until this process ends; put there ``again`` where somebody did
-    just before. SetupError where that does not help."""
+    """Lock the version until this process ends, so that it is not removed; ``again`` reinstalls it if it was removed
+    just before. SetupError if that does not help."""
     for _ in range(_TRIES):
         descriptor = os.open(version.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -140,7 +141,7 @@ def hold(version: LibraryVersion, again: Callable[[], LibraryVersion]) -> Librar
 
 
 class LibrarySweeper:
-    """Removes the versions that nobody uses. ``clock`` never jumps; the age of files is asked of nobody."""
+    """Removes unused versions. ``clock`` never jumps; the age of files is not used."""
 
     def __init__(
         self, kubelet: Kubelet, current: LibraryVersion, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
@@ -158,7 +159,8 @@ class LibrarySweeper:
             await self.round()
 
     async def round(self) -> None:
-        """One look; a version goes when all of the last minutes found it unused, by books that could be read."""
+        """One check; a version goes when all checks of the last minutes found it unused, by records that could be
+        read."""
         try:
             folders = await asyncio.to_thread(lambda: list(self._others()))
             if not folders:
@@ -177,7 +179,7 @@ class LibrarySweeper:
                 await asyncio.to_thread(_remove_unheld, folder)
 
     def _others(self) -> Iterator[Path]:
-        """Folders only: what else somebody left there is not ours."""
+        """Folders only: anything else there is not ours."""
         for path in sorted(self._current.folder.parent.iterdir()):
             if path != self._current.folder and stat.S_ISDIR(path.lstat().st_mode):
                 yield path
@@ -189,7 +191,7 @@ def _remove_unheld(folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(folder)
     except BlockingIOError:
-        return  # an agent lives that will mount it
+        return  # a running agent will mount it
     finally:
         os.close(descriptor)
 
@@ -210,7 +212,7 @@ def _parts(source: Path, *, simulated: bool) -> dict[str, Path]:
 
 
 def _find(source: Path, name: str) -> Path | None:
-    """In a folder as it is installed, or as the repository's build leaves it."""
+    """Find a part in an installed folder, or where the repository's build leaves it."""
     built = {LIBRARY: f"interposer/{LIBRARY}", ARBITER: f"arbiter/{ARBITER}"}
     return next((p for p in (source / name, source / built.get(name, name)) if p.is_file()), None)
 
@@ -239,7 +241,7 @@ def _write(root: Path, folder: Path, content: dict[str, bytes]) -> None:
 
 
 def _restored(folder: Path, content: dict[str, bytes]) -> bool:
-    """Put the version right where it lies. Whether a file had other bytes: programs may have started with these."""
+    """Repair the version in place. Returns whether a file had other bytes: programs may have started with these."""
     damaged = False
     try:
         for name, data in content.items():
@@ -254,7 +256,7 @@ def _restored(folder: Path, content: dict[str, bytes]) -> bool:
 
 
 def _overwritten(path: Path, data: bytes) -> bool:
-    """No byte that is right is another one meanwhile. False: nothing was to be done."""
+    """Overwrite without ever changing a byte that is right. Returns False if there was nothing to do."""
     if path.read_bytes() == data:
         return False
     descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -281,7 +283,7 @@ def _remove(folder: Path) -> None:
     doomed = folder if folder.name.startswith(".") else folder.with_name(f".{secrets.token_hex(8)}")
     try:
         if doomed != folder:
-            folder.rename(doomed)  # never half there under its name
+            folder.rename(doomed)  # never incomplete under its name
         shutil.rmtree(doomed)
     except OSError as e:
         log.warning("library version stays folder=%s reason=%s", folder, e)

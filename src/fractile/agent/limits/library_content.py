@@ -1,10 +1,10 @@
-"""Whether a version of the library is what its name says: the digest of its files.
+"""Whether the files of a library version match its name, which is their digest.
 
-A container that starts over another file runs without limits. So every file must be a plain one of the agent's own
-user, which is root, writable by no other, and all together must have the digest by which their folder is called.
-Reading them takes milliseconds: it is done again only where identity, size or a time of one of them is another, and for
-a moment after such a change was seen, since a file system's clock ticks slowly. Nobody can set ``ctime`` back. Failure
-rule: closed; what cannot be read is wrong.
+A container that starts with another file runs without limits. So every file must be a plain file of the agent's own
+user, which is root, writable by no other user, and all together must have the digest that names their folder. Reading
+them takes milliseconds: they are read again only if identity, size or a time of a file changed, and for a moment after
+such a change was seen, since a file system's clock is coarse. ``ctime`` cannot be set back. Failure rule: closed; what
+cannot be read is wrong.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ LIBRARY = "libfractile.so"
 ARBITER = "fractile-arbiter"
 PRELOAD = "ld.so.preload"
 SIMULATED = ("libcuda.so.1", "libnvidia-ml.so.1")
-DRIVER = "simgpu"  # the folder of those
+DRIVER = "simgpu"  # their folder
 
 _NEEDED = (LIBRARY, ARBITER, PRELOAD)
 _POSSIBLE = (*_NEEDED, *(f"{DRIVER}/{name}" for name in SIMULATED))
-_SETTLED = 2.0  # seconds after a change was seen, a later one has another time
+_SETTLED = 2.0  # seconds after a change was seen, any later change has another time
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _Stamp = tuple[int, ...]
 
 
 def digest(content: Mapping[str, bytes]) -> str:
-    """What a version of these files is called."""
+    """The name of a version with these files."""
     made = hashlib.sha256()
     for name, data in sorted(content.items()):
         made.update(f"{name} {len(data)}\n".encode())
@@ -43,7 +43,7 @@ def digest(content: Mapping[str, bytes]) -> str:
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """A folder in which all was right: how its files looked, since when they look so, and when they were read last."""
+    """A folder in which all was right: its files' stamps, since when they are unchanged, and when it was last read."""
 
     stamps: dict[str, _Stamp]
     since: float
@@ -58,7 +58,7 @@ class LibraryContent:
         self._right: dict[Path, _Read] = {}
 
     def wrong(self, folder: Path) -> Path | None:
-        """What of the version is not as it must be: a file, or the folder; None when all is right. Blocks."""
+        """The first wrong part of the version, a file or the folder; None when all is right. Blocks."""
         present = [name for name in _POSSIBLE if name in _NEEDED or os.path.lexists(folder / name)]
         stamps = {name: _stamp(folder / name) for name in present}
         strange = next((name for name, stamp in stamps.items() if stamp is None), None)
@@ -80,7 +80,7 @@ class LibraryContent:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What is another one when the file was changed; None where it is no file of ours."""
+    """Values that differ after any change of the file; None if it is not a file of ours."""
     try:
         there = os.lstat(path)
     except OSError:

@@ -1,12 +1,12 @@
-"""Notices that the library which running containers have mounted is damaged on the node, and says so.
+"""Notices and reports that the library which running containers have mounted is damaged on the node.
 
-    the agent's own version   was put right in place when the agent began (``library.install``): what started in between
-                              may run without limits
-    an earlier version        nobody has its bytes: what starts in its containers runs without limits until they are
-                              started again, which PreStart refuses, so the pods have to be deleted
+    the agent's own version   was repaired in place when the agent started (``library.install``): programs that started
+                              before that may run without limits
+    an earlier version        its bytes are not available: programs that start in its containers run without limits
+                              until the containers restart, which PreStart refuses, so the pods have to be deleted
 
 Such pods get an event, once, and so does the node. They are kept in ``<state>/library-damaged`` until they end, so that
-no audit blames them for it, of a later agent neither. Failure rule: what cannot be read now is looked at again.
+no audit blames them for it, not even that of a later agent. Failure rule: what cannot be read now is retried.
 """
 
 import asyncio
@@ -55,12 +55,12 @@ class LibraryDamage:
         self._content = content
         self._file = state / _FILE
         self._current = current
-        # Of which nobody was told yet.
+        # Not reported yet.
         self._restored = frozenset([current.folder] if current.restored else list[Path]())
         self._sleep = sleep
         self._told_node: frozenset[Path] = frozenset()
-        self._concerned = _read(self._file)  # pods that were told
-        self.now: frozenset[PodUID] = frozenset()  # whose library is damaged now
+        self._concerned = _read(self._file)  # pods that were notified
+        self.now: frozenset[PodUID] = frozenset()  # pods whose library is damaged now
 
     def concerns(self, uid: str) -> bool:
         """Whether a program of the pod may run without limits because of the node."""
@@ -77,7 +77,7 @@ class LibraryDamage:
             await self._sleep(_ROUND)
 
     async def round(self) -> None:
-        """One look at all versions."""
+        """Check all versions once."""
         wrong = await asyncio.to_thread(self._wrong)
         looked_for = wrong | self._restored
         if looked_for:
@@ -104,7 +104,7 @@ class LibraryDamage:
         return frozenset(folder for folder in versions if self._content.wrong(folder) is not None)
 
     def _started(self) -> frozenset[PodUID]:
-        """The pods of which a container was started, and that may run."""
+        """The pods that may run and of which a container was started."""
         return frozenset(limits.pod_uid for limits in self._journal.granted().values()) & self._pods.active()
 
     def _tell(self, uids: Collection[PodUID], *, restored: Collection[PodUID]) -> None:
@@ -125,7 +125,7 @@ class LibraryDamage:
 
 
 def sentence(seen: PodWithRequest, node: str, *, restored: bool) -> str:
-    """What the pod's owner is told."""
+    """The message to the pod's owner."""
     meta = seen.pod.metadata
     state, when = ("was", "before it was restored") if restored else ("is", "from now on")
     return (

@@ -1,4 +1,4 @@
-"""Writes the limits of a container into the token directory that the container has mounted."""
+"""Writes the limits of a container into the token directory that it has mounted."""
 
 import logging
 from collections.abc import Container, Sequence
@@ -39,21 +39,21 @@ class LimitsWriter:
         *,
         flags: int = 0,
     ) -> Denied | None:
-        """The limits of each container for which kubelet may call. It does not say for which one, and an init container
-        and all of its successors may hold exactly these ids. They start one after the other, each after a call of its
-        own: so it is one of those that were granted before, or the next one. Those after it get no page yet, and so no
-        seat. ``flags``: of the page, see ``ContainerLimits``. Raises OSError when the disk refuses."""
+        """Write the limits of each container for which kubelet may be calling. The call does not name the container,
+        and an init container and all of its successors may hold exactly these ids. They start one after the other, each
+        after its own call: so it is for one that was granted before, or for the next one. Later ones get no page yet,
+        and so no seat. ``flags``: of the page, see ``ContainerLimits``. Raises OSError if the file system does."""
         sharing: list[tuple[ContainerRequest, list[str]]] = []
         for container in owned.request.containers:
             if container.resource != resource or owned.ids(container) != ids or container.request.shares:
-                continue  # of devices that are no GPUs nothing is limited
+                continue  # non-GPU devices have no limits
             sharing.append((container, self._tokens(owned, container, ids, books)))
         pages = self._journal.pages()
         for container, tokens in sharing[: _granted_before(sharing, pages, owned.pod.status) + 1]:
             if not tokens:
                 return Denied(
                     f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
-                    "was changed, delete the pod so that it is made anew"
+                    "was changed, delete the pod so that it is made again"
                 )
             pages.update(tokens)
             if len(pages) > SEATS:  # a container without a seat would not be paced
@@ -73,12 +73,12 @@ class LimitsWriter:
         directory = mounted(entry)
         token = self._journal.token(directory) if directory else ""
         if token and not self._journal.exists(token):
-            log.warning("token directory made anew token=%s pod=%s", token, owned.request.key)
+            log.warning("token directory made again token=%s pod=%s", token, owned.request.key)
             self._journal.refill(token, container.resource, ids)
         return [token] if token else []
 
     def _by_ids(self, owned: Owned, container: ContainerRequest, ids: frozenset[str]) -> list[str]:
-        """Without the checkpoint: every directory of this set that is not somebody else's already."""
+        """Without the checkpoint: every directory with these ids that does not belong to another pod."""
         found: list[str] = []
         for grant in self._journal.find(container.resource, ids):
             known = self._journal.limits(grant.token)
@@ -90,7 +90,7 @@ class LimitsWriter:
 def _granted_before(
     sharing: Sequence[tuple[ContainerRequest, list[str]]], pages: Container[str], status: PodStatus
 ) -> int:
-    """How many of them, counted from the first, may have started: by the pages that they have, or, where these were
+    """How many of them, counted from the first, may have started: by the pages that they have, or, if these were
     removed, by the pod's status, which may be late."""
     shown = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     started = {one.name for one in shown if one.has_started}
@@ -103,7 +103,7 @@ def _granted_before(
 
 
 def _granted(limits: ContainerLimits, present: ContainerLimits | None) -> ContainerLimits:
-    """The limits, with what others keep up to date in a page that is there: flags of cards (``enforce``), findings."""
+    """The limits, with the fields of an existing page that others maintain: flags of cards (``enforce``), findings."""
     known = {c.uuid: c for c in present.cards} if present is not None else {}
     cards = (
         msgspec.structs.replace(c, flags=known[c.uuid].flags, unaccounted=known[c.uuid].unaccounted)
@@ -117,7 +117,7 @@ def _granted(limits: ContainerLimits, present: ContainerLimits | None) -> Contai
 def limits_of(
     pod: PodRequest, container: ContainerRequest, placement: Placement, catalog: Catalog, *, flags: int = 0
 ) -> ContainerLimits:
-    """What the placement gives to a container of the pod."""
+    """The limits that the placement gives to a container of the pod."""
     return ContainerLimits(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -130,7 +130,7 @@ def limits_of(
 
 
 def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -> tuple[CardLimits, ...]:
-    """What the slices allow on each card. Ordered by UUID, so that the same cards always have the same counters."""
+    """The limits of the slices on each card, ordered by UUID, so that the same cards always have the same counters."""
     memory: dict[CardUUID, int] = {}
     cores: dict[CardUUID, int] = {}
     for s in slices:
@@ -150,5 +150,5 @@ def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -
 
 
 def _limit(request: Request, cores: int) -> Percent:
-    """What a class gives is a hard limit: the placement says how much, the request does not know it."""
+    """A class gives a hard limit, which is in the placement and not in the request."""
     return Percent(cores) if request.device_class else request.cores_limit

@@ -1,16 +1,16 @@
-"""Makes the directories of running containers again, where somebody has removed them from ``--state-dir``.
+"""Recreates the directories of running containers after they were removed from ``--state-dir``.
 
     kept   the directory is there, its files are not: a region that is mounted in it cannot be removed. The container
-           sees what is written into it, so its limits are whole again
-    lost   the directory is gone. The container holds the removed one, which takes no file any more. Its processes keep
-           their memory limit, by the page and the region that they have mapped; no arbiter reaches them. A program that
-           starts there finds no page, so it gets no card
+           sees what is written into it, so its limits are complete again
+    lost   the directory is gone. The container holds the removed one, in which no file can be created. Its processes
+           keep their memory limit, by the page and the region that they have mapped; no arbiter reaches them. A program
+           that starts there finds no page, so it gets no card
 
-Both get a page from the pod's placement, so that this node knows whose they are. The page of a lost one says so
-(``FLAG_LOST``) until PreStart writes it again: the container is started again then, and sees it. Level-triggered: each
-round looks for placed containers that run and have no page, or no ``ids``. That one runs, and what it sees, the kernel
-says: one walk through the node's processes for all of them, and none while kubelet admits pods, which wait for it.
-Failure rule: what cannot be made now is tried again, after waits that grow.
+Both get a page from the pod's placement, so that this node knows their owner. The page of a lost one says so
+(``FLAG_LOST``) until the container is restarted: PreStart then rewrites the page, and the container sees it.
+Level-triggered: each round looks for placed containers that run and have no page, or no ``ids``. Whether one runs, and
+what it sees, comes from the kernel: one walk through the node's processes for all containers, postponed while kubelet
+admits pods, since they would wait for it. Failure rule: what cannot be restored now is retried with growing delays.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from fractile.wire.fractile.device_ids import count_by_card
 REASON = "GPUDirectoryLost"
 
 _ROUND = 2.0  # seconds
-_LONGEST = 60.0  # between two looks at one container: one that waits for its image has no page either
+_LONGEST = 60.0  # between two checks of one container: one that waits for its image has no page either
 _PUT_OFF = 30.0  # at most, while pods are admitted: kubelet admits no other pod meanwhile
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class _Bare(msgspec.Struct, frozen=True):
 
 
 class Restorer:
-    """``restored`` is called when pages were written. ``viewers``: of each token, by its pod, a process of the pod that
-    has the token's directory in its view, read now. ``busy``: whether kubelet waits for our answer to an Allocate."""
+    """``restored`` is called when pages were written. ``viewers``: for each token and its pod, a process of the pod
+    that currently sees the token's directory. ``busy``: whether kubelet waits for our answer to an Allocate."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Restorer:
         self._restored = restored
         self._viewers = viewers or viewers_now
         self._busy = busy
-        self._last = clock()  # when a round was not put off
+        self._last = clock()  # time of the last round that was not put off
         self._clock = clock
         self._sleep = sleep
-        self._next: dict[_Key, tuple[float, float]] = {}  # when it is looked at again, and how long it waits then
+        self._next: dict[_Key, tuple[float, float]] = {}  # time of the next check, and the delay after it
 
     async def run(self) -> None:
         """Work forever."""
@@ -111,7 +111,7 @@ class Restorer:
             await self._sleep(_ROUND)
 
     async def round(self) -> None:
-        """One look at all that are due."""
+        """Check all containers that are due."""
         if self._busy() and self._clock() - self._last < _PUT_OFF:
             return
         self._last = self._clock()
@@ -135,7 +135,7 @@ class Restorer:
             await self._restore(*lacking[token], token, viewer)
 
     def _whole(self) -> list[ContainerLimits]:
-        """The pages of directories that lack nothing."""
+        """The pages of complete directories."""
         return [limits for token, limits in self._journal.granted().items() if self._journal.exists(token)]
 
     def _bare(self, whole: Iterable[ContainerLimits]) -> list[_Bare]:
@@ -143,7 +143,7 @@ class Restorer:
         return [one for seen in self._pods if not seen.pod.finished for one in self._placed(seen, known)]
 
     def _placed(self, seen: PodWithRequest, known: Container[tuple[PodUID, ContainerName]]) -> list[_Bare]:
-        """Its containers that hold a part of a card, as its placement says, and are not among those known."""
+        """Its containers that hold a part of a card by its placement, and are not ``known``."""
         try:
             placement = placement_of(seen.pod)
         except WireError:
@@ -158,13 +158,13 @@ class Restorer:
         ]
 
     def _agrees(self, one: _Bare, entry: Recorded) -> bool:
-        """Whether the placement is what kubelet gave to the container."""
+        """Whether the placement matches what kubelet gave to the container."""
         cards = [*self._stock.catalog.all]
         held = table.slices_held(one.asked, count_by_card(sorted(entry.ids)), cards, given=one.given)
         return len(entry.ids) == one.asked.amount and same(one.given, held)
 
     def _token(self, one: _Bare, entry: Recorded) -> str:
-        """Of the directory that the container has mounted; "" where that is none to restore."""
+        """The token of the directory that the container has mounted; "" if there is nothing to restore."""
         path = mounted(entry)
         token = self._journal.token(path) if path is not None else ""
         if token and not self._agrees(one, entry):
@@ -173,7 +173,7 @@ class Restorer:
         return token
 
     async def _restore(self, one: _Bare, entry: Recorded, token: str, viewer: Process) -> None:
-        """A process of the container runs; where none does, PreStart makes what it needs."""
+        """Restore the directory of a running container; PreStart does so for containers that do not run."""
         if self._isolation is not None and (verdict := await self._isolation.verdict(one.seen.pod)) and verdict.off:
             one = msgspec.structs.replace(one, limits=msgspec.structs.replace(one.limits, flags=FLAG_OFF))
         try:
@@ -191,7 +191,7 @@ class Restorer:
             self._events.emit(one.seen.pod, REASON, sentence(put, self._pods.node))
 
     def _write(self, one: _Bare, token: str, ids: frozenset[str], viewer: Process) -> ContainerLimits | None:
-        """None: a page is there meanwhile."""
+        """None: a page was written meanwhile."""
         here = self._journal.path(token)
         region = shared.find(here / directory.REGION)
         kept = not viewer.deleted and region.generation is not None and region.cards == len(one.limits.cards)
@@ -201,12 +201,12 @@ class Restorer:
 
 
 def viewers_now(pods: Mapping[str, PodUID]) -> Mapping[str, Process]:
-    """Nothing of an earlier look is used: directories are removed while processes live."""
+    """Read from the processes now, without earlier results: directories are removed while processes live."""
     return CgroupTree().viewers(pods)
 
 
 def sentence(limits: ContainerLimits, node: str) -> str:
-    """What the pod's owner is told."""
+    """The message to the pod's owner."""
     compute = promised_compute(limits)
     effects = [
         *([] if limits.flags & FLAG_OFF else ["its memory limit holds"]),

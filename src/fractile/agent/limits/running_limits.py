@@ -1,7 +1,7 @@
-"""The limits of all containers of this node that may still run, for loops that ask again and again.
+"""The limits of all containers of this node that may still run, for loops that read them repeatedly.
 
-While neither the journal nor the view of the pods moves, the last answer is the next one, and costs no thread; now and
-then the files are looked at all the same, in case somebody else touched them.
+While neither the journal nor the view of the pods changes, the last result is returned again without a thread; every
+few calls the files are read all the same, in case another program changed them.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from fractile.agent.limits.journal import Journal
 from fractile.agent.node.pods import NodePods
 from fractile.region.page import ContainerLimits
 
-_REPEATS = 5  # answers that are given again before the files are looked at
+_REPEATS = 5  # results that are returned again before the files are read
 
 _State = tuple[int, int, bool]
 
 
 class RunningLimits:
-    """Call it; one caller at a time. By token; of all pods as long as the pods are not known."""
+    """Call it; one caller at a time. By token; includes all pods while the pods are not known."""
 
     def __init__(self, journal: Journal, pods: NodePods) -> None:
         self._journal = journal
@@ -26,7 +26,7 @@ class RunningLimits:
         self._repeats = 0
 
     async def __call__(self) -> Mapping[str, ContainerLimits]:
-        """Raises OSError where the folder of the journal cannot be read."""
+        """Raises OSError if the journal's folder cannot be read."""
         state = self._journal.generation, self._pods.version, self._pods.complete
         if self._last is not None and self._last[0] == state and self._repeats < _REPEATS:
             self._repeats += 1

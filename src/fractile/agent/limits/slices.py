@@ -1,6 +1,6 @@
-"""The containers that were granted cards and may still run, as the journal knows them: once a second, at little cost.
+"""The containers that were granted cards and may still run, from the journal: read once a second, at little cost.
 
-One container may have several directories, since kubelet asks for a container again after a reboot: the newest counts.
+One container may have several directories, since kubelet calls Allocate again after a reboot: the newest counts.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from fractile.region.page import FLAG_LOST, ContainerLimits
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """One container: what its page says. ``role`` is None while nobody knows its pod."""
+    """One container and its page. ``role`` is None while its pod is not known."""
 
     token: str
     folder: Path
@@ -25,7 +25,7 @@ class Granted(msgspec.Struct, frozen=True):
 
     @property
     def lost(self) -> bool:
-        """Whether the container holds a directory that is not this one any more (``restore``)."""
+        """Whether the container holds another, removed directory (``restore``)."""
         return bool(self.limits.flags & FLAG_LOST)
 
 
@@ -37,7 +37,7 @@ class Slices:
         self._last: dict[str, Granted] = {}
 
     def read(self) -> list[Granted]:
-        """Every directory with limits, by token; those that have not changed are the same objects."""
+        """Every directory with limits, by token; unchanged ones are the same objects."""
         try:
             limits = self._journal.granted()
         except OSError:
@@ -56,7 +56,7 @@ class Slices:
 
 
 def running(granted: list[Granted], pods: NodePods) -> list[Granted]:
-    """Those of pods that may still run, the newest of each container, ordered by namespace, pod and container."""
+    """The grants of pods that may still run, the newest of each container, ordered by namespace, pod and container."""
     roles = {
         (PodUID(seen.pod.metadata.uid), c.container): c.role
         for seen in pods

@@ -1,13 +1,13 @@
 """What a container made for gpu-manager sees at ``/etc/vcuda``, read-only: part of its token directory.
 
-    vcuda.config    what it may use; before it starts
-    pids.config     its processes, as the node counts them; empty until somebody reads these files
+    vcuda.config    its limits; written before it starts
+    pids.config     its processes, by the node's pids; empty until a process reads these files
     vcuda.sock      where its library may register
-    <id or name>    a link to this folder itself, once it has registered so: the library then looks there
+    <id or name>    a link to this folder itself, once it has registered under that name: the library then looks there
 
-The library takes files that are there already and asks nobody (vcuda-controller's src/loader.c). A change is a rename,
-since it reads whole files and may do so at any time. The folder may hold what a privileged container put there: nothing
-is followed or read but what this module wrote. Failure rule: an OSError goes to the caller.
+The library uses existing files and makes no request (vcuda-controller's src/loader.c). A change is a rename, since the
+library reads whole files and may do so at any time. A privileged container may have put anything into the folder: only
+what this module wrote is followed or read. Failure rule: an OSError goes to the caller.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ SOCKET = "vcuda.sock"
 
 _NAME = "vcuda"
 _NEW = ".new"
-_BACKLOG = 16  # beyond, connecting waits or fails: the container's own affair
+_BACKLOG = 16  # beyond it, connects wait or fail, which concerns only that container
 _MAX_LINKS = 4
 _LINK = re.compile(r"[0-9a-z]([-0-9a-z.]{0,251}[0-9a-z])?", re.ASCII)  # an id, or a container's name (DNS label)
 _OURS = frozenset({CONFIG_NAME, PIDS_NAME, SOCKET})
 
 
 def wanted(resource: str) -> bool:
-    """Whether containers with this primary resource come from gpu-manager's world."""
+    """Whether containers with this primary resource are made for gpu-manager."""
     return resource == tencent.CORE
 
 
 def prepare(token_directory: Path) -> None:
-    """Make the folder; it can be mounted then."""
+    """Make the folder, so that it can be mounted."""
     folder = token_directory / _NAME
     plain.make_room_for_folder(folder)
     folder.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ class VcudaFolder:
             self._fd = -1
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file in its place, whole."""
+        """Write a file, whole, by rename."""
         temporary = f".{name}{_NEW}"
         self._remove(temporary)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -74,14 +74,14 @@ class VcudaFolder:
         os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def size(self, name: str) -> int:
-        """Of a file; 0 when there is none."""
+        """Bytes of a file; 0 when there is none."""
         try:
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
         except FileNotFoundError:
             return 0
 
     def link(self, name: str) -> bool:
-        """Let the library find the files under this name; False when it cannot be one."""
+        """Let the library find the files under this name; False when the name is not allowed."""
         if name in _OURS or not _LINK.fullmatch(name):
             return False
         links = self.links()
@@ -93,19 +93,19 @@ class VcudaFolder:
         return True
 
     def links(self) -> list[str]:
-        """The names, the oldest first; a container that starts again registers with another id."""
+        """The names, the oldest first; a restarted container registers with another id."""
         with os.scandir(self._fd) as entries:
             found = [(e.stat(follow_symlinks=False).st_mtime_ns, e.name) for e in entries if e.is_symlink()]
         return [name for _, name in sorted(found)]
 
     def listen(self) -> socket.socket:
-        """A listening socket in the place of whatever was there. Everybody in the container may connect: the folder is
-        mounted nowhere else, and its path on the node cannot be guessed."""
+        """Create a listening socket, replacing anything there. Every process in the container may connect: the folder
+        is mounted nowhere else, and its path on the node cannot be guessed."""
         temporary = f".{SOCKET}{_NEW}"
         self._remove(temporary)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:
-            listener.bind(f"/proc/self/fd/{self._fd}/{temporary}")  # however long the path is
+            listener.bind(f"/proc/self/fd/{self._fd}/{temporary}")  # short, however long the path is
             os.chmod(temporary, 0o666, dir_fd=self._fd)
             listener.listen(_BACKLOG)
             os.rename(temporary, SOCKET, src_dir_fd=self._fd, dst_dir_fd=self._fd)
@@ -118,13 +118,13 @@ class VcudaFolder:
         self._remove(SOCKET)
 
     def forget(self) -> None:
-        """No processes and no names any more: the container has ended."""
+        """Remove processes and names: the container has ended."""
         for name in self.links():
             self._remove(name)
         self.write(PIDS_NAME, b"")
 
     def clear(self) -> None:
-        """Take everything of ours away: nobody will look here again."""
+        """Remove all our files: the folder is no longer used."""
         for name in (*_OURS, *self.links()):
             self._remove(name)
 

@@ -1,1 +1,1 @@
-"""What the machine itself says: processes, control groups, mounts, the container runtime, the pods of this node."""
+"""The state of the machine: processes, control groups, mounts, the container runtime, the pods of this node."""

@@ -1,4 +1,4 @@
-"""What the node has now: its cards, and the device ids that each resource makes of them."""
+"""The node's present cards, and the device ids that each resource makes of them."""
 
 import asyncio
 from collections.abc import Container, Iterator, Sequence
@@ -15,7 +15,7 @@ from fractile.wire.fractile.device_ids import device_id
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """The cards by index, the devices that are no GPUs, and what kubelet is told of both. Raises SetupError where
+    """The cards by index, the non-GPU devices, and what is advertised of both to kubelet. Raises SetupError if
     kubelet could not take the ids."""
 
     cards: tuple[Card, ...]
@@ -44,7 +44,7 @@ class Catalog(msgspec.Struct, frozen=True):
         return Catalog.of(cards, self.unit, slots=self.slots, dialects=self.dialects, others=self.others)
 
     def with_others(self, others: Sequence[Offer]) -> "Catalog":
-        """The same node with other devices beside its cards."""
+        """The same node with other non-GPU devices."""
         return Catalog.of(self.cards, self.unit, slots=self.slots, dialects=self.dialects, others=others)
 
     @property
@@ -71,7 +71,7 @@ class Catalog(msgspec.Struct, frozen=True):
         yield from (o.device for o in self.others)
 
     def offers(self, devices: Container[CardUUID]) -> list[Offer]:
-        """Those of the other devices that are among these."""
+        """The offers of these devices."""
         return [o for o in self.others if o.uuid in devices]
 
     def devices(self, resource: str) -> Iterator[tuple[DeviceID, bool]]:
@@ -83,20 +83,20 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 class CurrentCatalog:
-    """The one place that holds the present catalog. Readers wait for the next one with ``changed``."""
+    """Holds the present catalog. Readers wait for the next one with ``changed``."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._next = asyncio.Event()
 
     def update(self, catalog: Catalog) -> None:
-        """Publish a catalog and wake all who wait for one."""
+        """Publish a catalog and wake all waiting readers."""
         self.catalog = catalog
         self._next.set()
         self._next = asyncio.Event()
 
     async def changed(self, than: Catalog) -> Catalog:
-        """The present catalog as soon as it is another one."""
+        """The present catalog as soon as it is not ``than``."""
         while self.catalog is than:
             await self._next.wait()
         return self.catalog

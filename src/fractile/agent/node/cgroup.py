@@ -1,9 +1,9 @@
 """Which pod and container a process is in, from the text of ``/proc/<pid>/cgroup``. Pure.
 
 Kubelet and the runtimes spell the path in many ways: cgroup v1 (a line per controller) and v2 (one line), cgroupfs and
-systemd drivers, containerd, CRI-O and docker, with and without cgroups per QoS class, clusters inside containers. What
-all have in common: ``pod<uid>`` (with underscores under systemd) stands before the container's id, 64 hex digits. A
-container can make cgroups below its own and give them any name, so what stands further out goes first.
+systemd drivers, containerd, CRI-O and docker, with and without cgroups per QoS class, clusters inside containers. They
+have in common that ``pod<uid>`` (with underscores under systemd) precedes the container's id, 64 hex digits. A
+container can make cgroups below its own and give them any name, so outer parts take precedence.
 """
 
 import re
@@ -16,12 +16,12 @@ from fractile.model.units import PodUID
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"  # static pods: a hash
 _POD = re.compile(rf"(?<![a-z0-9])pod({_UID})(?![0-9a-z])")
 _CONTAINER = re.compile(r"(?<![0-9a-z])([0-9a-f]{64})(?![0-9a-z])")
-_MONITOR = "conmon-"  # CRI-O's own process beside the container
-_CONTROLLERS = ("", "memory", "devices", "pids", "cpu")  # "" is v2; the others are those that every runtime sets
+_MONITOR = "conmon-"  # CRI-O's own process for a container
+_CONTROLLERS = ("", "memory", "devices", "pids", "cpu")  # "" is v2; every runtime sets the others
 
 
 class CgroupPlace(msgspec.Struct, frozen=True):
-    """Where a process runs. Either may be unknown: "" is none."""
+    """Where a process runs. Either may be unknown: ""."""
 
     pod_uid: PodUID = PodUID("")
     container_id: str = ""
@@ -36,7 +36,7 @@ def places(text: str) -> tuple[CgroupPlace, ...]:
 
 
 def _paths(text: str) -> list[str]:
-    """The paths of the lines that matter, those of the controllers that say most first."""
+    """The paths of the relevant lines, those of the most reliable controllers first."""
     by_controller: dict[str, str] = {}
     for line in kernel_text.lines(text):
         parts = line.split(":", 2)

@@ -1,9 +1,9 @@
 """The processes of a container: its cgroup and those below it, of v1 or v2, found by what all runtimes have in common.
 
-Which of a pod's cgroups is the container's own is told by its id, or by a process in it that has the container's token
-directory in its view; by that alone where kubelet makes no cgroups for pods (``cgroupsPerQOS: false``). All walks are
-bounded: a container may make cgroups of its own. Failure rule: what is not found or not readable is None; it may be
-there later.
+The container's own cgroup among those of its pod is identified by its id, or by a process in it that sees the
+container's token directory; only by the latter where kubelet makes no cgroups for pods (``cgroupsPerQOS: false``). All
+walks are bounded: a container may make cgroups of its own. Failure rule: what is not found or not readable is None; it
+may appear later.
 """
 
 import os
@@ -18,10 +18,10 @@ ROOT = Path("/sys/fs/cgroup")
 
 _CONTROLLERS = ("memory", "devices", "pids", "cpu")  # of v1, as in ``cgroup``
 _DEEPEST = 8  # a cluster in a container in a cluster
-_LOOKED_AT = 4096  # cgroups on the way to a pod
+_LOOKED_AT = 4096  # cgroups visited on the way to a pod
 _BELOW = 64  # cgroups of one container
 _PIDS = 4096
-_ASKED = 8  # processes of which one must show the token directory
+_ASKED = 8  # processes checked for the token directory
 
 
 class CgroupTree:
@@ -36,7 +36,7 @@ class CgroupTree:
         for found, place in self._containers((pod_uid,)):
             if container_id and container_id != place.container_id:
                 continue
-            if not place.pod_uid:  # its own processes alone: below it may be a whole node, in which the pod runs
+            if not place.pod_uid:  # its own processes only: a whole node, in which the pod runs, may be below it
                 its = self._shows(_procs(found), token)
             else:
                 its = bool(container_id) or self._shows(self.pids(found), token)
@@ -63,7 +63,7 @@ class CgroupTree:
         return _container(found) if found is not None else ""
 
     def _containers(self, pod_uids: Container[str]) -> Iterator[tuple[Path, CgroupPlace]]:
-        """The cgroups of these pods' containers, and of those whose path does not say which pod it is."""
+        """The cgroups of these pods' containers, and of those whose path does not name a pod."""
         for hierarchy in self._hierarchies():
             for path in _walk(hierarchy):
                 place = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
@@ -71,13 +71,14 @@ class CgroupTree:
                     yield path, place
 
     def _hierarchies(self) -> Iterator[Path]:
-        """Where containers may be, those that say most first; on a machine with both, runtimes use v1."""
+        """The hierarchies that may have containers, the most reliable first; on a machine with both, runtimes use
+        v1."""
         found = [self._root / name for name in _CONTROLLERS if (self._root / name / "cgroup.procs").exists()]
         yield from found or [self._root]
 
     def viewers(self, wanted: Mapping[str, str]) -> dict[str, Process]:
-        """Of each token, by the UID of its pod: a process of the container with the token's directory in its view. One
-        walk for all of them; a token of which nothing runs is not in the answer."""
+        """For each token, given with the UID of its pod: a process of the container that sees the token's directory.
+        One walk for all tokens; a token without a running process is left out."""
         found: dict[str, Process] = {}
         for path, place in self._containers(frozenset(wanted.values())):
             if len(found) == len(wanted):
@@ -105,7 +106,7 @@ def _container(cgroup: Path) -> str:
 
 
 def _walk(hierarchy: Path) -> Iterator[Path]:
-    """All cgroups down to those of containers, which are given but not entered; the upper ones first."""
+    """All cgroups down to those of containers, which are yielded but not entered; the upper ones first."""
     waiting = deque([(hierarchy, 0)])
     for _ in range(_LOOKED_AT):
         if not waiting:
@@ -130,4 +131,4 @@ def _procs(cgroup: Path) -> list[int] | None:
         text = (cgroup / "cgroup.procs").read_text("ascii")
     except (OSError, UnicodeDecodeError):
         return None
-    return [int(word) for word in text.split() if word.isdigit() and word != "0"]  # 0: in a namespace beside ours
+    return [int(word) for word in text.split() if word.isdigit() and word != "0"]  # 0: outside our pid namespace

@@ -1,8 +1,8 @@
-"""Notices that somebody removes or changes what the agent keeps in ``--state-dir`` while it runs.
+"""Notices that files of the agent in ``--state-dir`` are removed or changed while it runs.
 
-Lock, library, sockets and the directories of containers lie there, and each is made when the agent begins. So it begins
-again, in the same process: whatever is missing is made as after a restart (``main.agent``). Where the directory itself
-was removed below the agent's mount of it nothing can be made, and the agent ends: its next start mounts a new one.
+Lock, library, sockets and the directories of containers are there, and each is made when the agent starts. So it starts
+again, in the same process: whatever is missing is made as after a restart (``main.agent``). If the directory itself was
+removed below the agent's mount of it, nothing can be made, and the agent ends: its next start mounts a new one.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Ground:
-    """``files``: what must be there as long as the agent runs, as it is when this is made. ``wrong``: what of the
-    library is not what it must be, if anything. ``sockets``: what must be there from when it was first seen."""
+    """``files``: must stay as they are when this is created. ``wrong``: the first wrong part of the library, if any.
+    ``sockets``: must stay from when they were first seen."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Ground:
         self._sleep = sleep
 
     async def lost(self) -> None:
-        """Until something is missing or changed. SetupError where nothing can be made in the directory any more."""
+        """Return when something is missing or changed. SetupError if nothing can be made in the directory."""
         while not (missing := await asyncio.to_thread(self.missing)):
             await self._sleep(_ROUND)
         log.error("files removed or changed state=%s missing=%r: the agent begins again", self._state, missing)
 
     def missing(self) -> str:
-        """What is not there any more, or not as it was; "" when all is."""
+        """The first file that is missing or changed; "" when there is none."""
         if _is_removed(self._state):
             raise SetupError(
                 f"{self._state} was removed from the node, and takes no files any more; the agent ends, and its next "
@@ -61,7 +61,7 @@ class Ground:
         return "limits pages of containers" if self._journal.lost else ""
 
     def _closed(self) -> Path | None:
-        """A socket that was there."""
+        """A socket that was there and is gone."""
         for path, seen in self._sockets.items():
             there = path.is_socket()
             if seen and not there:
@@ -79,7 +79,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_removed(directory: Path) -> bool:
-    """Whether it is there by a mount only."""
+    """Whether the directory exists only as a mount."""
     try:
         return os.stat(directory).st_nlink == 0
     except OSError:

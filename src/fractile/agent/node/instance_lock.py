@@ -1,8 +1,8 @@
-"""One agent at a time serves a node: whoever holds ``<state>/agent.lock``.
+"""One agent at a time serves a node: the one that holds ``<state>/agent.lock``.
 
 During an upgrade the new agent may start while the old one still runs. Both would register with kubelet, where the end
-of the old one's stream disconnects the new one, and each would clear away what the other is just writing. So the second
-one waits, says so, and takes over the moment the first has ended: the kernel frees the lock, also after kill -9.
+of the old one's stream disconnects the new one, and each would remove what the other is writing. So the second one
+waits, logs that, and takes over as soon as the first has ended: the kernel frees the lock, even after kill -9.
 Failure rule: closed. Without the lock nothing is registered and nothing is written.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def alone(state: Path, *, sleep: Sleep = asyncio.sleep) -> AsyncGenerator[None]:
-    """Entered when no other agent works on ``state``, however long that takes."""
+    """Enter when no other agent works on ``state``, however long that takes."""
     path = state / LOCK
     descriptor = _opened(path)
     try:

@@ -1,8 +1,8 @@
-"""Files of /proc as the kernel writes them: lines end with a newline, and with nothing else.
+"""Files of /proc as the kernel writes them: only a newline ends a line.
 
-Names in them are a tenant's to choose: of a program, of a file that it maps, of a path in its pod at which a volume is
-mounted. The kernel escapes newlines in names, but neither carriage returns nor the other characters at which Python
-ends lines too (form feed, U+2028), so a name could bring a line of its own.
+Tenants choose names in them: of a program, of a file that it maps, of a path in its pod at which a volume is mounted.
+The kernel escapes newlines in names, but neither carriage returns nor the other characters at which Python ends lines
+(form feed, U+2028), so a name could forge a line.
 """
 
 from pathlib import Path

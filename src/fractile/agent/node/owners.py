@@ -1,10 +1,10 @@
-"""To which pod does a container id belong? Asked only about processes that no token directory explains.
+"""Which pod does a container id belong to? Used only for processes that no token directory explains.
 
-The pods of the node are listed with the ids of their containers, at most once in a few seconds, and kept until an id
-comes that is not among them. A container may make cgroups below its own and call them after another pod, which would
-then be evicted for it: so what stands inside a pod that nobody knows, such as one that was deleted by force, is not
-asked about. The agent itself may run inside such pods, in a cluster within a cluster: they do not count. Failure rule:
-an API server that does not answer leaves the owner unknown for now.
+The pods of the node are listed with the ids of their containers, at most once in a few seconds, and kept until an
+unknown id comes. A container may make cgroups below its own and name them after another pod, which would then be
+evicted for it: so places inside a pod that is not known, such as one that was deleted by force, are not looked up. The
+agent itself may run inside such pods, in a cluster within a cluster: they do not count. Failure rule: if the API server
+does not answer, the owner is unknown for now.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ class Owners:
         self._next = 0.0
 
     async def of(self, places: Sequence[CgroupPlace]) -> ProcessOwner | None:
-        """The owner of a process in these places, the outermost that this node has; None: nobody, or not known yet."""
+        """The owner of a process in these places, the outermost that this node has; None: no owner, or not known
+        yet."""
         owner = self._known(places)
         if (owner is None or not owner.container) and self._clock() >= self._next:
             self._next = self._clock() + _PAUSE
@@ -88,12 +89,12 @@ class Owners:
         return self._pods.node
 
     def outermost(self, places: Sequence[CgroupPlace]) -> PodUID:
-        """The pod of this node's kubelet in which the process is; "" for none."""
+        """The pod of this node's kubelet that contains the process; "" for none."""
         return next((p.pod_uid for p in places if p.pod_uid and p.pod_uid not in self._around), PodUID(""))
 
     def holds(self, places: Sequence[CgroupPlace], card: CardUUID) -> bool:
-        """Whether the process's pod was given a part of the card, as its placement says; True also while the pods of
-        the node are not known yet."""
+        """Whether the process's pod was given a part of the card, by its placement; also True while the pods of the
+        node are not known yet."""
         if not self._pods.complete:
             return True
         owner = self._known(places)
@@ -107,11 +108,11 @@ class Owners:
         return any(charge.card == card for charge in charges(placement))
 
     def containers(self, uid: str) -> frozenset[str]:
-        """The ids of the pod's containers that are known."""
+        """The known ids of the pod's containers."""
         return frozenset(container for container, owner in self._by_id.items() if owner.uid == uid)
 
     async def gone(self, uid: PodUID) -> bool:
-        """Whether the API server has no such pod on this node; False also where it did not say so lately."""
+        """Whether the API server has no such pod on this node; also False if it has not answered."""
         if not self._pods.complete or self._pods.by_uid(uid) is not None:
             return False
         if self._clock() >= self._next:

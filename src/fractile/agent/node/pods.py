@@ -1,6 +1,6 @@
 """The pods of this node: a view kept by a watch, and fresh reads for every decision about one pod.
 
-The view answers "which pods could it be" and "what else is on this card"; what is decided about a pod always rests on
+The view answers "which pods are candidates" and "what else is on this card"; a decision about a pod is always based on
 a GET of that pod, since its annotation may be newer than any watch.
 """
 
@@ -30,19 +30,19 @@ from fractile.wire.kubernetes.pod_mounts import MountingPod
 
 _READ = frozenset({placement_wire.ANNOTATION, placement_wire.CHOICE_ANNOTATION, STATE})
 _GET = 6.0  # seconds; kubelet itself waits for us meanwhile
-_PODS = 256  # whose placements are kept decoded; a node runs 110, or 250 where somebody allowed it
-_LEARNED = 60.0  # seconds; a watch shows a pod within milliseconds, or the API server is away
+_PODS = 256  # whose placements are kept decoded; a node runs 110 by default, or 250 if configured so
+_LEARNED = 60.0  # seconds; a watch shows a pod within milliseconds, unless the API server is away
 
 
 class PodWithRequest(msgspec.Struct, frozen=True):
-    """A pod of the view, with what it asks for: None when no dialect claims it."""
+    """A pod of the view, with its request: None when no dialect claims it."""
 
     pod: Pod
     request: PodRequest | None
 
 
 class NodePods:
-    """``changed`` and ``gone`` are the reflector's callbacks. It may know two pods of one name for a moment."""
+    """``changed`` and ``gone`` are the reflector's callbacks. For a moment it may know two pods of one name."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class NodePods:
         return self._reflector is None or self._reflector.synced.is_set()
 
     async def synced(self, timeout: float) -> bool:
-        """Whether the view is complete; waits so long for it."""
+        """Whether the view is complete; waits ``timeout`` seconds for it."""
         if self._reflector is None:
             return True
         try:
@@ -94,7 +94,7 @@ class NodePods:
 
     @property
     def version(self) -> int:
-        """Moves whenever the view may show something else."""
+        """Changes whenever the view may have changed."""
         self._forget()
         return self._version
 
@@ -132,7 +132,7 @@ class NodePods:
         return [seen for seen in found if seen is not None]
 
     def _forget(self) -> None:
-        """The pods that were learned of and never shown."""
+        """Drop the pods that were learned and never shown."""
         if not self._learned:
             return
         now = self._clock()
@@ -161,12 +161,13 @@ class NodePods:
         return frozenset(PodUID(s.pod.metadata.uid) for s in self if not s.pod.finished)
 
     def request(self, pod: Pod) -> PodRequest | None:
-        """What the pod asks for. A malformed request never gets a placement, so it counts as none."""
+        """The pod's request. A malformed request never gets a placement, so it counts as none."""
         parsed = table.parse_pod(pod, self._unit, self._dialects)
         return None if isinstance(parsed, Refusal) else parsed
 
     async def fresh(self, namespace: str, name: str) -> MountingPod | None:
-        """The pod as the API server has it now; None when there is none. ApiError, Unreachable as the client raises."""
+        """The pod as the API server has it now; None when there is none. Raises ApiError, Unreachable as the client
+        does."""
         try:
             async with asyncio.timeout(_GET):
                 pod = await self._client.get(paths.pod(namespace, name), MountingPod)
@@ -190,20 +191,20 @@ class NodePods:
 
 
 def _slim(pod: Pod) -> Pod:
-    """A pod that asks for nothing of ours, without the annotations and labels that nothing reads: they may have 256 KiB
-    and more, and a node may have hundreds of such pods."""
+    """A pod that requests nothing of ours, without its unused annotations and labels: they may have 256 KiB and more,
+    and a node may have hundreds of such pods."""
     meta = pod.metadata
     annotations = {key: value for key, value in (meta.annotations or {}).items() if key in _READ}
     return structs.replace(pod, metadata=structs.replace(meta, annotations=annotations or None, labels=None))
 
 
 def placement_of(pod: Pod) -> Placement | None:
-    """The placement that the pod carries; None when it has none. WireError when it cannot be read."""
+    """The placement in the pod's annotation; None when it has none. WireError when it cannot be read."""
     text = (pod.metadata.annotations or {}).get(placement_wire.ANNOTATION)
     return None if text is None else _decoded(text)
 
 
-@functools.lru_cache(maxsize=_PODS)  # PreStart asks for those of all pods of the node, which rarely change
+@functools.lru_cache(maxsize=_PODS)  # PreStart reads those of all pods of the node, which rarely change
 def _decoded(text: str) -> Placement:
     return placement_wire.decode(text)
 
@@ -215,7 +216,7 @@ def _charged(text: str) -> tuple[NodeName, tuple[Charge, ...]]:
 
 
 def charged(pods: Iterable[PodWithRequest], *, node: NodeName, besides: PodUID) -> Iterator[Charge]:
-    """What the other active pods were given of the node's cards; unreadable annotations count nothing."""
+    """What the other active pods were given of the node's cards; unreadable annotations do not count."""
     for seen in pods:
         if seen.pod.finished or seen.pod.metadata.uid == besides:
             continue
@@ -229,7 +230,7 @@ def charged(pods: Iterable[PodWithRequest], *, node: NodeName, besides: PodUID) 
 
 
 def room(cards: Iterable[Card], pods: NodePods) -> dict[CardUUID, int]:
-    """What is left of each card beside the pods of the node: MiB, or shares of a device that is no GPU."""
+    """What the node's pods leave of each card: MiB, or shares of a non-GPU device."""
     left = {card.uuid: int(card.memory) if card.type == GPU else card.shares for card in cards}
     for charge in charged(pods, node=pods.node, besides=PodUID("")):
         if charge.card in left:

@@ -1,8 +1,8 @@
-"""Who a process is, as the kernel says: never as the process says of itself.
+"""Identity of processes from the kernel, never from the process itself.
 
-A pid is used again, so it is known together with its start time. In which container it runs follows from its cgroup,
-and, since the token directory is mounted into that container only, from its mounts; both are read once for a process.
-Failure rule: a process that ends while it is looked at is None; what cannot be read is unknown, and said so.
+Pids are reused, so a process is identified by pid and start time. Its container follows from its cgroup, and from its
+mounts, since the token directory is mounted into that container only; both are read once for each process. Failure
+rule: a process that ends while it is read is None; what cannot be read is marked unknown.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from fractile.region import directory
 _START_TIME = 19  # of /proc/<pid>/stat, counted after the command's closing bracket (proc(5): field 22)
 _MOST = 512  # descriptors of processes
 _MOUNT_ROOT, _MOUNT_POINT = 3, 4  # of /proc/<pid>/mountinfo
-_DELETED = "//deleted"  # so the kernel ends the name of a directory that was removed; no path has two slashes
+_DELETED = "//deleted"  # the kernel's suffix for a directory that was removed; no path has two slashes
 
 
 class Process(msgspec.Struct, frozen=True):
     """``start_time`` in clock ticks since boot; ``inner_pid`` as it sees itself, in pid namespace ``pid_namespace`` (an
     inode); ``token``: the name of the directory that it sees at /etc/fractile, "" when it sees none. ``deleted``: that
-    directory was removed on the node, and takes no file any more."""
+    directory was removed on the node, and no file can be created in it."""
 
     pid: int
     start_time: int
@@ -39,7 +39,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class ProcFs:
-    """Reads below ``root``; remembers those that were asked for last. One thread at a time."""
+    """Reads below ``root``; remembers the processes of the last call. One thread at a time."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class ProcFs:
     def _one(self, pid: int) -> Process | None:
         known = self._known.get(pid)
         if known is not None and known.token and self._lives:
-            self._lives.add(pid)  # before it is seen to be the same still, so that it is that one
+            self._lives.add(pid)  # before its identity is checked, so that the descriptor is of that process
         process = self._read(pid, known)
         if process is not known and self._lives:
             self._lives.drop(pid)
@@ -98,8 +98,8 @@ def started(proc: Path, pid: int) -> int | None:
 
 
 class _Lives:
-    """Which processes still live, by one system call for all of them: a descriptor of a process can be read from when
-    that process has ended, whoever has its pid then."""
+    """Which processes still live, by one system call for all: the descriptor of a process becomes readable when that
+    process ends, even if its pid is reused."""
 
     def __init__(self) -> None:
         self._descriptors: dict[int, int] = {}  # by pid
@@ -116,7 +116,7 @@ class _Lives:
     def add(self, pid: int) -> None:
         if pid in self._descriptors or len(self._descriptors) >= _MOST:
             return
-        with contextlib.suppress(OSError):  # then it is looked at as all are without this
+        with contextlib.suppress(OSError):  # then it is read each time, as without descriptors
             descriptor = self._descriptors[pid] = os.pidfd_open(pid)
             self._poll.register(descriptor, select.POLLIN)
 
@@ -132,7 +132,7 @@ class _Lives:
 
 
 def _is_ours(root: Path) -> bool:
-    """Whether the pids there are those that system calls of ours mean."""
+    """Whether the pids there are those of our own system calls."""
     try:
         return hasattr(os, "pidfd_open") and os.readlink(root / "self") == str(os.getpid())
     except OSError:
@@ -140,7 +140,7 @@ def _is_ours(root: Path) -> bool:
 
 
 def _file(path: str) -> bytes:
-    """Once for each process that was not there before, so without the objects that ``open`` makes."""
+    """Runs once for every new process, so it avoids the objects that ``open`` makes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096)
@@ -164,8 +164,8 @@ def _inner_pid(status: str, pid: int) -> int:
 
 
 def _token(mountinfo: str) -> tuple[str, bool]:
-    """The name of the directory whose mount at /etc/fractile is the last, which hides those before it, and whether it
-    was removed on the node meanwhile."""
+    """The name of the directory mounted last at /etc/fractile, which hides earlier mounts, and whether it was removed
+    on the node meanwhile."""
     root = ""
     for line in kernel_text.lines(mountinfo):
         parts = line.split(" ", _MOUNT_POINT + 1)

@@ -1,11 +1,11 @@
-"""How this node's container runtime hands out cards, read once at the start: a pod that asked for nothing may see all.
+"""How this node's container runtime exposes cards, read once at the start: a pod that requested none may see all.
 
     Node.status.nodeInfo ─> which runtime        its files, below ``host`` ─> is NVIDIA's runtime the default?
     NVIDIA's file ─> does NVIDIA_VISIBLE_DEVICES of an unprivileged container count, and by which mode
 
-Said in the log, as an event of the node, and as a metric; docs/operate/security.md says what follows from it. ``host``
-is the node's file system: /proc/1/root with the host's processes. Failure rule: open. What cannot be read is "unknown",
-and what a runtime is told by its command line is not seen.
+Reported in the log, as an event of the node, and as a metric; docs/operate/security.md says what follows from it.
+``host`` is the node's file system: /proc/1/root with the host's processes. Failure rule: open. What cannot be read is
+"unknown", and settings on a runtime's command line are not seen.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 REASON = "ContainerRuntime"
 UNKNOWN = "unknown"
 
-# Where these files lie: as packaged, k3s, RKE2; NVIDIA's as packaged and as its operator puts it.
+# Paths of these files: as packaged, k3s, RKE2; NVIDIA's as packaged and as its operator installs it.
 _CONTAINERD = (
     "/etc/containerd/config.toml",
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
@@ -44,7 +44,7 @@ _NVIDIA = (
 )
 _FILES_OF = {"containerd": _CONTAINERD, "cri-o": _CRIO, "docker": (_DOCKER,)}
 _MOST = 1024 * 1024  # bytes of a file
-_FILES = 64  # that are imported
+_FILES = 64  # imported files at most
 _AGAIN = 60.0  # seconds, while the API server does not answer
 
 Default = Literal["default", "not-default", "unknown"]
@@ -90,7 +90,7 @@ def read(host: Path, version: str) -> Setup:
 
 
 def sentence(setup: Setup) -> tuple[bool, str]:
-    """Whether something is to be done, and what it is, for an administrator."""
+    """Whether an administrator must act, and the text of the report."""
     said = f"the node's container runtime is {setup.runtime}; {_of_default(setup)}; {_of_variable(setup)}"
     if setup.variable == "refused":
         return True, (
@@ -129,7 +129,7 @@ def _or(files: Sequence[str]) -> str:
 
 
 class RuntimeCheck:
-    """``run`` says it once; ``setup`` is what the metric shows."""
+    """``run`` reports once; ``setup`` is shown by the metric."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class RuntimeCheck:
         self._events = events
         self._node = node
         self._host = host
-        self._real = real  # with simulated cards NVIDIA's runtime has no part in it
+        self._real = real  # with simulated cards NVIDIA's runtime is not involved
         self._sleep = sleep
         self.setup = Setup()
 
@@ -154,7 +154,7 @@ class RuntimeCheck:
         return self.setup.runtime, self.setup.nvidia, self.setup.variable, self.setup.mode
 
     async def run(self) -> None:
-        """Returns when it is said."""
+        """Returns after the report."""
         while True:
             try:
                 node = await self._client.get(paths.node(self._node), _Node)
@@ -229,7 +229,7 @@ def _nvidia(text: str | None) -> runtime_files.NvidiaRuntime | None:
 
 
 def _matching(host: Path, pattern: str) -> list[str]:
-    """Paths of the node that match, in order."""
+    """Paths of the node that match, sorted."""
     root = str(host).rstrip("/")
     return [path.removeprefix(root) for path in sorted(glob.glob(f"{glob.escape(root)}{pattern}"))]
 

@@ -1,1 +1,1 @@
-"""What runs on the cards: a look at regions, driver and arbiter once a second, and the pages that show it."""
+"""What runs on the cards: regions, driver and arbiter, polled once a second, and the pages that show it."""

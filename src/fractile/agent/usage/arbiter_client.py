@@ -1,6 +1,6 @@
-"""Asks the node's arbiter who held the cards and who waited.
+"""Reads from the node's arbiter which containers held the cards and which waited.
 
-Failure rule: open. No arbiter, or one that answers nothing sensible, and there is no such figure.
+Failure rule: open. Without an arbiter, or with an invalid answer, these figures are missing.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 
 class ArbiterClient:
-    """``socket`` is the arbiter's control socket: it writes its state to whoever connects, and closes."""
+    """``socket`` is the arbiter's control socket: it writes its state to every client that connects, and closes."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._problem = ""
 
     async def status(self) -> ArbiterStatus | None:
-        """What the arbiter knows now; None when there is none."""
+        """The arbiter's present state; None when there is no arbiter."""
         try:
             async with asyncio.timeout(_CALL):
                 status = arbiter_status.decode(await self._read())
@@ -37,7 +37,7 @@ class ArbiterClient:
         return status
 
     async def _read(self) -> bytes:
-        """Once a second, so without the objects of a stream."""
+        """Runs once a second, so it avoids the objects of a stream."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as arbiter:
             await loop.sock_connect(arbiter, str(self._socket))
@@ -51,7 +51,7 @@ class ArbiterClient:
             return b"".join(parts)
 
     def _tell(self, problem: str) -> None:
-        """Once for each change."""
+        """Log each change once."""
         if problem == self._problem:
             return
         self._problem = problem

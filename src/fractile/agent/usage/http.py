@@ -1,11 +1,11 @@
-"""A small HTTP/1.1 server for GET and HEAD, over TLS if wished: what Prometheus, a probe and `fractile top` need of an
-agent.
+"""A small HTTP/1.1 server for GET and HEAD, optionally over TLS: all that Prometheus, a probe and `fractile top` need
+from an agent.
 
 Written by hand: an ASGI server takes 15 MB of the agent's 60, and the standard library's gives every connection a
-thread and no time limit. One request per connection; nothing of a body is read. Connections come through
-``fractile.door``: of too many the one that has been silent longest goes, of the peer that has most, and never the one
-that has just come. Failure rule: a client that is slow, long-winded or malformed is cut off, and costs nobody else
-anything; a port that is taken is tried again for as long as the agent runs.
+thread and no time limit. One request per connection; bodies are not read. Connections come through ``fractile.door``:
+if there are too many, the one that has been silent longest is dropped, of the peer that has most, and never the newest.
+Failure rule: a client that is slow, verbose or malformed is cut off, without any cost for the others; a port that is
+taken is retried as long as the agent runs.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from fractile.region import plain
 
 _HEAD = 8192  # bytes of request line and headers
 _READ = 5.0  # seconds for a client to send them
-_WRITE = 10.0  # and to take the answer
-_CLOSE = 5.0  # and, over TLS, to answer that the connection ends
-_RULES = PlaceLimits(strangers=64, known=0, each=32)  # connections at once
-_UNIX = 32  # the same of a unix socket, which only root can open
+_WRITE = 10.0  # and to read the answer
+_CLOSE = 5.0  # and, over TLS, to acknowledge the end of the connection
+_RULES = PlaceLimits(strangers=64, known=0, each=32)  # simultaneous connections
+_UNIX = 32  # the same for a unix socket, which only root can open
 _BACKLOG = 1024  # connections that the kernel keeps until they are accepted
-_TAKEN = 10.0  # until a port that was taken is tried again
-_NO_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a machine without IPv6 serves what it has
+_TAKEN = 10.0  # until a port that was taken is retried
+_NO_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a machine without IPv6 serves IPv4 only
 _METHODS = ("GET", "HEAD")
 _REASONS = {
     200: "OK",
@@ -57,7 +57,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "Address | None":
-        """``:5678``, ``10.0.0.1:5678``, ``[::1]:5678``; "" is None: not at all. SetupError for anything else."""
+        """``:5678``, ``10.0.0.1:5678``, ``[::1]:5678``; "" is None: no server. SetupError for anything else."""
         if not text:
             return None
         host, colon, port = text.rpartition(":")
@@ -84,7 +84,7 @@ _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class _Refused(Exception):
-    """The request is not one that we answer; ``status`` says so."""
+    """The request is not one that the server answers; ``status`` says why."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -92,7 +92,7 @@ class _Refused(Exception):
 
 
 class _Lasting(asyncio.StreamReaderProtocol):
-    """Keeps its place until it is closed in fact: over TLS the client has seconds to say that it has heard so."""
+    """Keeps its place until it is really closed: over TLS the client has seconds to acknowledge the end."""
 
     def __init__(self, guest: Guest, reader: asyncio.StreamReader, connected: _Connected) -> None:
         super().__init__(reader, connected)
@@ -104,8 +104,8 @@ class _Lasting(asyncio.StreamReaderProtocol):
 
 
 class HttpServer:
-    """Answers by path. ``address`` may be the path of a unix socket, which only its owner can open then. ``tls``: with
-    that certificate, at an address. ``port`` is the one it listens at, 0 before it does."""
+    """Answers by path. ``address`` may be the path of a unix socket, which only its owner can open then. ``tls``: the
+    certificate, for an address. ``port`` is the one it listens on, 0 before that."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class HttpServer:
                 await self._serve(self._address, connections)
 
     async def _serve(self, address: Address, connections: asyncio.TaskGroup) -> None:
-        """One door for each address of the host: both families, where it has none of its own."""
+        """One door for each address of the host: both families, if the host is empty."""
         sockets = await self._bound(lambda: _sockets(address))
         doors = [
             Door(
@@ -189,7 +189,7 @@ class HttpServer:
     ) -> None:
         self._open += 1
         # ``drain`` returns when the kernel has all of it, or TLS's buffer the last of it. Not 0: a transport with TLS
-        # would pause at nothing (asyncio/sslproto.py compares with >=), until the client sends more.
+        # would pause with an empty buffer (asyncio/sslproto.py compares with >=), until the client sends more.
         writer.transport.set_write_buffer_limits(high=1, low=0)
         try:
             if guest is None and self._open > _UNIX:
@@ -202,7 +202,7 @@ class HttpServer:
             async with asyncio.timeout(_WRITE):
                 await writer.drain()
         except (OSError, TimeoutError):
-            writer.transport.abort()  # it has gone, or takes nothing: ``close`` would keep the answer for it
+            writer.transport.abort()  # the client has gone, or reads nothing: ``close`` would keep the answer for it
         finally:
             self._open -= 1
             if guest is not None:
@@ -223,13 +223,13 @@ class HttpServer:
             return Response(f"there is nothing here; try {known}\n".encode(), status=404), method == "HEAD"
         try:
             return await handler(request), method == "HEAD"
-        except Exception:  # one page that fails must not end the agent
+        except Exception:  # a page that fails must not end the agent
             log.exception("page failed path=%s", request.path)
             return Response(b"this page failed; see the agent's log\n", status=500), method == "HEAD"
 
 
 def _sockets(address: Address) -> list[socket.socket]:
-    """That listen at all addresses of the host."""
+    """Sockets that listen on all addresses of the host."""
     found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
     try:
@@ -247,7 +247,7 @@ def _sockets(address: Address) -> list[socket.socket]:
 
 
 def _unix(path: Path) -> socket.socket:
-    """A socket that its owner alone may open: nobody can before ``listen``, and then its mode is right."""
+    """A socket that only its owner may open: connects fail before ``listen``, and then its mode is right."""
     plain.make_room_for_socket(path)
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)
@@ -277,7 +277,7 @@ def _status(error: Exception) -> int:
 
 
 def _parse(raw: bytes) -> tuple[str, PageRequest]:
-    """The request's head, strictly: no folded lines, no body, nothing that could be taken for two requests."""
+    """Parse the request's head, strictly: no folded lines, no body, nothing that could be read as two requests."""
     try:
         first, *lines = raw[:-4].decode("ascii").split("\r\n")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""One look at the files of the containers and at the driver, and whose each process of the driver is."""
+"""One poll of the containers' files and of the driver, and the owner of each process that the driver shows."""
 
 import msgspec
 
@@ -14,11 +14,11 @@ from fractile.region.usage import Unreadable, lost
 _Kind = tuple[int, int]  # generation of the region, number of cards
 _Seen = tuple[
     list[CardReading], dict[int, Process], list[Granted], dict[str, tuple[Counters | Unreadable, ...]]
-]  # all that ``attribute`` is worked out from
+]  # the arguments of ``attribute``
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What one look at files and driver showed. ``readings`` is None without a meter."""
+    """The results of one poll of files and driver. ``readings`` is None without a meter."""
 
     granted: list[Granted]
     ledgers: dict[str, tuple[Counters | Unreadable, ...]]
@@ -27,7 +27,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Eye:
-    """Steps 1 to 4; blocks."""
+    """Steps 1 to 4 of ``loop``; blocks."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Eye:
         enforced: bool,
         sight: Sight | None = None,
     ) -> None:
-        """``sight``: looks at what processes see of the library, where it is in the containers."""
+        """``sight``: checks what processes see of the library, if it is in the containers."""
         self._sight = sight
         self._enforced = enforced
         self._slices = slices
@@ -56,7 +56,7 @@ class Eye:
         readings = self._meter.read()
         processes = self._processes.look({p.pid for r in readings for p in r.processes or ()})
         found = self._attributed(readings, processes, granted, ledgers)
-        if found.findings:  # what was allocated between the looks at region and driver is none
+        if found.findings:  # an allocation between the reads of region and driver is no finding
             ledgers = {g.token: (*ledgers[g.token], self._counters(g, fresh=True)) for g in granted}
             found = self._attributed(readings, processes, granted, ledgers)
         if found.findings and self._sight is not None:
@@ -70,7 +70,7 @@ class Eye:
         granted: list[Granted],
         ledgers: dict[str, tuple[Counters | Unreadable, ...]],
     ) -> Attributed:
-        """At rest each look shows what the one before showed: to compare takes a tenth of working it out again."""
+        """Reuse the last result for equal input, as on an idle node: comparing takes a tenth of the time."""
         seen = readings, processes, granted, ledgers
         if self._last is None or self._last[0] != seen:
             self._last = seen, attribute(readings, processes, granted, ledgers, enforced=self._enforced)

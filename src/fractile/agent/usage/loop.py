@@ -1,15 +1,15 @@
 """Once a second: what do the cards, their containers and their processes use, and is any of it outside the ledger?
 
-    1. token directories ─> which containers, their limits      slices
+    1. token directories ─> which containers, their limits       limits/slices
     2. regions ─> what they count                                look, region/counters
-    3. NVML ─> what the driver sees, and whose it is             nvml/meter, procfs, outside
-    4. regions again, if anything seems to be outside: what was allocated meanwhile is not
-    5. limits pages <─ what a container holds beyond its ledger  beyond
-    6. arbiter ─> who held the card, who waited                  turns
-    7. one picture of all that, when somebody asks for it        picture
+    3. NVML ─> what the driver sees, and whose it is             nvml/meter, node/procfs, audit/unaccounted
+    4. regions again, if there are findings: an allocation made meanwhile is no finding
+    5. limits pages <─ what a container holds beyond its ledger  limits/beyond
+    6. arbiter ─> which containers held the card or waited       arbiter_client
+    7. one picture of all that, when a page needs it             usage_report
 
-Steps 1 to 4 block, and NVML may do so for long when a card is lost. They run in a thread that nobody waits for at the
-end of the program. Failure rule: a source that does not answer is missing from the picture; the others are there.
+Steps 1 to 4 block, and NVML may do so for long when a card is lost. They run in a thread that the program does not
+wait for at its end. Failure rule: a source that does not answer is missing from the picture; the others are there.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ from fractile.wire.output.node_usage import NodeUsage
 T = TypeVar("T")
 
 _ROUND = 1.0  # seconds
-_AGAIN = 0.25  # to a second look at what seems to be outside the ledger
-_PATIENCE = 5.0  # for one look
+_AGAIN = 0.25  # to a second poll of what seems to be outside the ledger
+_PATIENCE = 5.0  # for one poll
 _LEASED = Unreadable(shared.LEASED)
 
 log = logging.getLogger(__name__)
 
 
 class UsageLoop:
-    """``run`` looks every second; ``present`` is the picture of the last look."""
+    """``run`` polls every second; ``present`` is the picture of the last poll."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class UsageLoop:
         self._looking: asyncio.Future[Look] | None = None
         self.audit = audit
         self.rounds = 0
-        self.late = 0  # looks that took too long
+        self.late = 0  # polls that took too long
         self.spent = 0.0  # seconds of the last round
-        self._seen: tuple[Look, float, bool] | None = None  # the last look, its time, whether the arbiter answered
+        self._seen: tuple[Look, float, bool] | None = None  # the last poll, its time, whether the arbiter answered
         self._picture: NodeUsage | None = None
         self._began = now()
 
     @property
     def present(self) -> NodeUsage:
-        """Made once for each look, and not at all while nobody asks."""
+        """The picture, built at most once for each poll, when it is read."""
         if self._seen is None:
             return NodeUsage(node=self._pods.node, time=self._began)
         if self._picture is None:
@@ -117,7 +117,7 @@ class UsageLoop:
             await self._sleep(max(0.05, (_AGAIN if self.audit.doubtful else _ROUND) - self.spent))
 
     async def round(self) -> None:
-        """One look; when it takes too long, the last picture stays and the look goes on."""
+        """One poll; if it takes too long, the last picture stays and the poll continues."""
         look = await self._look()
         if look is None:
             return
@@ -150,13 +150,13 @@ class UsageLoop:
         looking, self._looking = self._looking, None
         try:
             return looking.result()
-        except Exception:  # the next look may go well; the node's devices do not depend on it
+        except Exception:  # the next poll may succeed; the node's devices do not depend on it
             log.exception("usage not read")
             return None
 
 
 def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Its result, from a thread that the program does not wait for when it ends."""
+    """The function's result, from a thread that the program does not wait for when it ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -166,7 +166,7 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # pyright: ignore[reportArgumentType]  # None only beside an error
+            future.set_result(result)  # pyright: ignore[reportArgumentType]  # None only with an error
 
     def work() -> None:
         result: T | None = None

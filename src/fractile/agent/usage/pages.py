@@ -1,11 +1,11 @@
-"""What the agent answers over HTTP: its last picture, in four shapes.
+"""The agent's HTTP pages: its last picture, in four shapes.
 
-    /metrics, /metric   Prometheus' text, or OpenMetrics for who asks for it; the second path is gpu-manager's
+    /metrics, /metric   Prometheus' text, or OpenMetrics on request; the second path is gpu-manager's
     /usage              JSON in gpu-manager's shape
     /v1/usage           the whole picture, as `fractile top` reads it
-    /healthz            "ok" as long as the agent's loop turns, with the age of the picture
+    /healthz            "ok" as long as the agent's loop runs, with the age of the picture
 
-They show names of pods and what they use to whoever reaches the port, as gpu-manager and dcgm-exporter do.
+They show names of pods and their usage to every client that reaches the port, as gpu-manager and dcgm-exporter do.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _NOTHING_KNOWN = ("unknown", "unknown", "unknown", "unknown")
 _STATM = Path("/proc/self/statm")
 _FDS = Path("/proc/self/fd")
 
-_Look = tuple[int, int]  # how many there were, how many of them took too long
+_Look = tuple[int, int]  # polls so far, and how many of them took too long
 
 
 class Pages:
@@ -60,8 +60,8 @@ class Pages:
         }
 
     async def metrics(self, request: PageRequest) -> Response:
-        """Rendered at the first request after a look, and the same bytes for all who ask before the next one: however
-        many scrape, a second costs one rendering."""
+        """Rendered at the first request after a poll and reused until the next one: however many clients scrape, a
+        second costs one rendering."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         look = self._usage.rounds, self._usage.late
         known = self._rendered.get(openmetrics)
@@ -108,6 +108,6 @@ def _resident() -> int | None:
 
 def _descriptors() -> int | None:
     try:
-        return len(os.listdir(_FDS)) - 1  # the one that lists them is not counted
+        return len(os.listdir(_FDS)) - 1  # not counting the one that lists them
     except OSError:
         return None

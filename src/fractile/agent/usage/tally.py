@@ -1,7 +1,7 @@
-"""Counters that only rise, made of sources that come and go. Pure: no clock, no files.
+"""Counters that only rise, built from sources that come and go. Pure: no clock, no files.
 
-A process's own counters end with it, and the arbiter's with the arbiter; what each has added since the last look goes
-to its container. What was there at the first look of all is not counted: the counters begin with the agent.
+A process's own counters end with it, and the arbiter's with the arbiter; what each has added since the last poll is
+added to its container. What was there at the very first poll is not counted: the counters begin with the agent.
 """
 
 from collections import deque
@@ -17,11 +17,11 @@ from fractile.wire.fractile.arbiter_status import ArbiterCard, ArbiterStatus, Se
 Key = tuple[str, CardUUID]  # token, card
 
 _WINDOW_NS = 10_000_000_000  # of the share that is shown
-_SANE_NS = 100_000_000_000  # more GPU time in one look is no GPU time: a container can write any number
+_SANE_NS = 100_000_000_000  # more GPU time in one poll is invalid: a container can write any number
 
 
 class ComputeTotals(msgspec.Struct, frozen=True):
-    """Of one container on one card, in nanoseconds. What the arbiter says is None when it never named the container."""
+    """Of one container on one card, in nanoseconds. The arbiter's values are None if it never named the container."""
 
     gpu_ns: int = 0
     launches: int = 0
@@ -37,7 +37,7 @@ class _Own(msgspec.Struct):
 
 
 class _Turns(msgspec.Struct):
-    """``last``: held, waited, throttled as the arbiter said; ``sums`` the same since we began."""
+    """``last``: held, waited, throttled, as last reported by the arbiter; ``sums`` the same since the agent began."""
 
     last: tuple[int, int, int]
     sums: tuple[int, int, int]
@@ -48,31 +48,31 @@ _Done = tuple[int, int]  # GPU time, launches
 
 
 class _Container(msgspec.Struct):
-    """What was counted last, and what each live process had done then, by card."""
+    """The last counters, and what each live process had done by then, by card."""
 
     last: Counters | None = None
     seen: dict[_Incarnation, tuple[_Done, ...]] = {}
 
 
 class UsageTally:
-    """One look: ``counted`` for every container, then ``arbitrated``, then ``keep``."""
+    """In each poll: ``counted`` for every container, then ``arbitrated``, then ``keep``."""
 
     def __init__(self) -> None:
         self._own: dict[Key, _Own] = {}
         self._containers: dict[str, _Container] = {}
         self._turns: dict[Key, _Turns] = {}
-        self._cards: tuple[ArbiterCard, ...] = ()  # as the arbiter said last
-        self._track: deque[tuple[int, dict[Key, int]]] = deque()  # its clock, and what each held in all, oldest first
+        self._cards: tuple[ArbiterCard, ...] = ()  # as last reported by the arbiter
+        self._track: deque[tuple[int, dict[Key, int]]] = deque()  # its clock, and the total held by each, oldest first
         self._began = False
         self._arbiter_began = False
 
     def counted(self, token: str, cards: Sequence[CardLimits], counters: Counters) -> None:
-        """Add what the container's live processes did since the last look."""
+        """Add what the container's live processes did since the last poll."""
         container = self._containers.get(token)
         if container is None:
             container = self._containers[token] = _Container()
         if container.last is counters:
-            return  # nothing has changed
+            return  # unchanged
         container.last = counters
         before, container.seen = container.seen, {}
         for member in counters.members:
@@ -84,7 +84,7 @@ class UsageTally:
                 self._add((token, card.uuid), new, old)
 
     def arbitrated(self, status: ArbiterStatus) -> None:
-        """Take over what the arbiter says. While it says the same, only time has passed."""
+        """Take over the arbiter's report. While it is unchanged, only time has passed."""
         if status.cards != self._cards or not self._track:
             self._cards = status.cards
             for card in status.cards:
@@ -107,7 +107,7 @@ class UsageTally:
             self._own = {key: own for key, own in self._own.items() if key[0] in alive}
             self._turns = {key: turns for key, turns in self._turns.items() if key[0] in alive}
             self._containers = {token: c for token, c in self._containers.items() if token in alive}
-            self._cards = ()  # who is not known here yet is looked at again
+            self._cards = ()  # the next report is processed in full
         self._began = True
 
     def totals(self, key: Key) -> ComputeTotals:
@@ -145,5 +145,5 @@ class UsageTally:
 
 
 def _rise(last: int, new: int) -> int:
-    """What was added; a number that fell began anew, with a new arbiter."""
+    """What was added; a number that fell was restarted by a new arbiter."""
     return new - last if new >= last else new

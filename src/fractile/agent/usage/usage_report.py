@@ -1,4 +1,4 @@
-"""Puts together what one look showed: the picture that /metrics, /usage and `fractile top` are made of. Pure."""
+"""Builds the picture of one poll, from which /metrics, /usage and `fractile top` are made. Pure."""
 
 from collections.abc import Container, Sequence
 
@@ -32,7 +32,7 @@ def picture(
     damaged: Container[str] = (),
 ) -> NodeUsage:
     """``granted``: the containers that may run; an init container only while its processes live. ``departed``: those
-    whose pods are gone, and whose processes are not. ``damaged``: UIDs of pods whose library is damaged now."""
+    whose pods are gone, while their processes live. ``damaged``: UIDs of pods whose library is damaged now."""
     shown = [g for g in granted if g.role is not Role.INIT or _lives(look, g)]
     readings = {r.uuid: r for r in look.readings or ()}
     return NodeUsage(
@@ -141,7 +141,7 @@ def _slice(
 
 
 def _held(present: Sequence[PresentProcess]) -> int | None:
-    """None where the driver does not say it of some process."""
+    """None if the driver does not report it for some process."""
     if any(p.reading.bytes is None for p in present):
         return None
     return sum(p.reading.bytes or 0 for p in present)

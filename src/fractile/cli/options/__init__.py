@@ -1,1 +1,1 @@
-"""Options and arguments that several commands take, with their completion."""
+"""Options and arguments that several commands share, with their completion."""

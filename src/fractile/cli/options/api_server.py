@@ -1,4 +1,4 @@
-"""How commands that only read the API server find it: their options, and names for completion."""
+"""How commands find the API server that they read: their options, and the completion of names."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from fractile.wire.fractile.extended_resource import ExtendedResource
 from fractile.wire.fractile.resource_class import ResourceClass
 from fractile.wire.kubernetes.objects import Namespace, Node, Pod
 
-_COMPLETION_SECONDS = 1.5  # a person waits for the prompt
+_COMPLETION_SECONDS = 1.5  # the user is waiting at the prompt
 
 F = TypeVar("F", bound=Callable[..., object])
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def cluster_options(command: F) -> F:
-    """--kubeconfig, --context and --name."""
+    """Add the options --kubeconfig, --context and --name."""
     for option in (
         click.option(
             "--name",
@@ -75,8 +75,9 @@ async def _namespaces(client: KubeClient) -> Iterable[str]:
 
 
 async def _pods(client: KubeClient, namespace: str, current: str) -> Iterable[str]:
-    """Of the namespace that an option names, by name. Without one those of the context's by name, and all as
-    namespace/name, which needs no option beside it; somebody who may not list all of them gets the first."""
+    """The names of the pods in the namespace that an option gives. Without that option: the names of the pods in the
+    context's namespace, and all pods as namespace/name, which needs no option; the latter are left out if the user may
+    not list all pods."""
     own = [p.metadata.name for p in (await client.list(paths.pods(namespace or current), Pod))[0]]
     if namespace:
         return own
@@ -90,7 +91,7 @@ def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Co
 
 
 def _completed(names: Callable[[KubeClient, str, str], Awaitable[Iterable[str]]]) -> Complete:
-    """Nothing when the cluster does not answer, since a prompt has no place for errors."""
+    """A completion that offers nothing when the cluster does not answer, since a prompt has no place for errors."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         chosen = ctx.params

@@ -1,4 +1,4 @@
-"""The option --name of the commands that work on a local cluster, with completion of the names there are."""
+"""The option --name of the commands for local clusters, with completion of the existing names."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Where the programs of a local cluster answer /debug/state; `fractile up` has given its control plane a token."""
+"""Where the programs of a local cluster serve /debug/state; `fractile up` gives its control plane a token."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _SOCKET = "debug.sock"
 
 
 class DebugEndpoint(msgspec.Struct, frozen=True):
-    """Where a control plane of a local cluster answers, and what opens it."""
+    """The URL of a local cluster's control plane, and the files needed to call it."""
 
     url: str
     token_file: Path
@@ -22,7 +22,7 @@ class DebugEndpoint(msgspec.Struct, frozen=True):
 
 
 def control_plane(place: ClusterLayout) -> DebugEndpoint:
-    """Of several the one that leads. SetupError when there is none that we could ask."""
+    """The endpoint of the control plane, of the leader if there are several. SetupError when none can be called."""
     kept = _state(place)
     if kept.image:
         raise SetupError(
@@ -35,12 +35,12 @@ def control_plane(place: ClusterLayout) -> DebugEndpoint:
 
 
 def agent(place: ClusterLayout, node: str) -> Path:
-    """The socket of the agent of that node, also when it is a pod."""
+    """The socket of the node's agent, whether that is a process or a pod."""
     return place.node(_state(place).node(node).index).agent / _SOCKET
 
 
 def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The nodes of the local cluster that ``--name`` names; none where there is no such cluster."""
+    """The nodes of the local cluster given by ``--name``; nothing if it does not exist."""
     try:
         kept = _state(layout(default_clusters_dir(), ctx.params.get("name") or DEFAULT_NAME))
     except (SetupError, OSError):

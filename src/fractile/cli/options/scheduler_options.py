@@ -1,4 +1,4 @@
-"""What both ``scheduler-config`` and ``install-scheduler`` are told about kube-scheduler's configuration."""
+"""The options for kube-scheduler's configuration that ``scheduler-config`` and ``install-scheduler`` share."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ SHAPE = "0:0,100:10"
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as they were typed."""
+    """The options as given on the command line."""
 
     policy: str | None
     resources: str
@@ -102,13 +102,13 @@ _OPTIONS = [
 
 
 def complete_version(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """All that are served."""
+    """All supported versions."""
     known = (f"1.{minor}" for minor in range(wire.OLDEST, wire.NEWEST + 1))
     return [CompletionItem(version) for version in known if version.startswith(incomplete)]
 
 
 def options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options; the command gets them as one ``chosen``."""
+    """Add the options; the command gets them as one argument ``chosen``."""
 
     @functools.wraps(function)
     def packed(**given: object) -> None:
@@ -127,7 +127,7 @@ def version(text: str) -> int:
 
 
 def wish(chosen: Chosen, minor: int, *, kubeconfig: str) -> SchedulerConfigOptions:
-    """What was typed, checked; a usage error says what is wrong with it."""
+    """The options, checked; an invalid combination is a usage error."""
     wanted = chosen.policy or (_FRACTILE if chosen.extender else str(scoring.StrategyKind.RATIO))
     if wanted == _FRACTILE and not chosen.extender:
         raise click.UsageError(f"--policy {_FRACTILE} needs --extender URL")
@@ -158,7 +158,7 @@ def _extender(url: str, chosen: Chosen) -> ExtenderConfig:
     if not _URL.fullmatch(url):
         raise click.BadParameter(f"{url!r} is not a URL that begins with http:// or https://", param_hint="--extender")
     if url.startswith("https://") and not (tls.ca or tls.insecure):
-        # kube-scheduler would not check the certificate, and would not say so (extender.go, makeTransport).
+        # Otherwise kube-scheduler would silently not check the certificate (extender.go, makeTransport).
         raise click.UsageError("an extender with https:// needs --tls-ca FILE, or --tls-insecure")
     if url.startswith("http://") and tls != Tls():
         raise click.UsageError("--tls-... options need an extender with https://")

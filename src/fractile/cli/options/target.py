@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, for the commands that only need its API server."""
+"""Chooses the cluster for the commands that only need its API server."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What the commands print: tables, trees and sentences made from the reports."""
+"""The output of the commands: tables, trees and sentences made from the reports."""

@@ -17,7 +17,7 @@ _AMOUNTS = (
 )
 _LINES = (Column("NODE"), Column("RESOURCE"), *_AMOUNTS)
 _TOTALS = (Column("TOTAL"), Column("NODES", number=True), *_AMOUNTS)
-_NONE = Fraction(-1)  # nothing to request: below every part
+_NONE = Fraction(-1)  # sorts nodes with nothing to request below all others
 _SAME = Fraction(0)
 _NOTE = (
     "note: resources of Fractile are taken from the same cards, so what is FREE of one may be held by another; "
@@ -26,7 +26,7 @@ _NOTE = (
 
 Row = tuple[str, ResourceLine]
 
-# What comes first: names from a, amounts from the largest. Ties by node and resource.
+# Sort keys: names in ascending order, amounts from the largest. Ties by node and resource.
 _KEYS: dict[str, Callable[[Row], tuple[Fraction, str]]] = {
     "node": lambda row: (_SAME, ""),
     "resource": lambda row: (_SAME, row[1].resource),

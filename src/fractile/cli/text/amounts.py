@@ -1,4 +1,4 @@
-"""Amounts of resources as people read them: CPUs, bytes in the largest unit that says them whole, devices."""
+"""Amounts of resources for people: CPUs, bytes in the largest unit that gives a whole number, devices."""
 
 from fractions import Fraction
 
@@ -22,7 +22,7 @@ def amount(resource: str, value: int) -> str:
 
 
 def short(resource: str, value: Fraction) -> str:
-    """``value`` in CPUs, bytes or devices, bytes with one digit after the point of the largest unit that fits."""
+    """``value`` in CPUs, bytes or devices, bytes in the largest unit that fits, with one decimal."""
     if resource not in _IN_BYTES and not resource.startswith(_HUGE_PAGES):
         return quantity(value)
     for size, name in _UNITS:

@@ -1,4 +1,4 @@
-"""A ClassReport as plain text, for pipes and for ``-o wide``; and the words that both views share."""
+"""A ClassReport as plain text, for pipes and for ``-o wide``; and the wording that both views share."""
 
 from collections.abc import Iterator
 
@@ -25,14 +25,14 @@ _WIDE = (
 
 
 def table(report: ClassReport) -> str:
-    """One line per class, then what is odd about some, in sentences."""
+    """One line per class, then a sentence for each class with a message."""
     if not report.classes:
         return f"{NOTHING}\n"
     return plain(_CLASSES, [(*_cells(c), c.reason) for c in report.classes]) + closing(report)
 
 
 def wide(report: ClassReport) -> str:
-    """The same with the number of nodes, and the selector at the end of the line."""
+    """The table with the number of nodes as well, and the selector at the end of the line."""
     if not report.classes:
         return f"{NOTHING}\n"
     rows = [(*_cells(c), str(len(c.nodes)), c.reason, " and ".join(c.selector)) for c in report.classes]
@@ -40,7 +40,7 @@ def wide(report: ClassReport) -> str:
 
 
 def one(report: ClassReport, devices: DeviceReport) -> str:
-    """All about one class: its line, what it asks of devices, and the devices."""
+    """One class in full: its line, what it requires of devices, and its devices."""
     (entry,) = report.classes
     head = "".join(f"{printable(line)}\n" for line in about(entry))
     return f"{plain(_CLASSES, [(*_cells(entry), entry.reason)])}\n{head}\n{devices_text.table(devices)}"
@@ -50,7 +50,7 @@ NOTHING = "there are no classes; kubectl explain resourceclass.spec says how to 
 
 
 def about(entry: ClassEntry) -> Iterator[str]:
-    """What a person wants to know of one class, a line each."""
+    """The details of one class, one line each."""
     yield f"a container asks for it by  {entry.resource}: 1"
     yield f"one unit is                 {unit(entry)}"
     yield f"devices are of type         {entry.device_type}"
@@ -61,13 +61,13 @@ def about(entry: ClassEntry) -> Iterator[str]:
 
 
 def closing(report: ClassReport) -> str:
-    """An empty line, then a sentence for each class that has something to say."""
+    """An empty line, then a sentence for each class with a message; empty if there is none."""
     said = [f"  {printable(f'{c.name}: {c.message}')}\n" for c in report.classes if c.message]
     return "\n" + "".join(said) if said else ""
 
 
 def unit(entry: ClassEntry) -> str:
-    """ "1 whole device", "4096 MiB and 30 % of a card", "2048 MiB of each of 2 cards"."""
+    """The unit in words: "1 whole device", "4096 MiB and 30 % of a card", "2048 MiB of each of 2 cards"."""
     if not entry.shared:
         noun = "card" if entry.device_type == "gpu" else "device"
         return f"{entry.count} whole {noun}{'s' * (entry.count != 1)}" if noun == "card" else _share(entry.count)

@@ -1,4 +1,4 @@
-"""Classes and devices for a person at a terminal: colours, a bar for what is held, nothing wider than need be."""
+"""Classes and devices for a terminal: with colours, a bar for what is held, and columns as narrow as possible."""
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +14,7 @@ _PHASES = {"Available": "green", "PartlyBound": "cyan", "Bound": "cyan", "Pendin
 
 
 def draw_classes(report: ClassReport, devices: DeviceReport | None, console: Console) -> None:
-    """Write the classes; ``devices`` are those of the only class, when one was asked for."""
+    """Write the classes; ``devices`` are those of the class, if only one was requested."""
     if not report.classes:
         console.print(classes.NOTHING)
         return
@@ -30,7 +30,7 @@ def draw_classes(report: ClassReport, devices: DeviceReport | None, console: Con
 
 
 def draw_devices(report: DeviceReport, console: Console) -> None:
-    """Write the devices, and who holds them."""
+    """Write the devices and their holders."""
     if not report.devices:
         console.print(devices_text.NOTHING)
         return
@@ -89,7 +89,7 @@ def _holders(device: DeviceEntry) -> list[str]:
 
 
 def _grid(*justify: str) -> Table:
-    """The first column and the last may be folded; figures and bars stay whole."""
+    """A grid whose first and last columns may be folded; figures and bars stay whole."""
     grid = Table.grid(padding=(0, 1))
     for position, side in enumerate(justify):
         folded = position in (0, len(justify) - 1)

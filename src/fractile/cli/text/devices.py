@@ -1,4 +1,4 @@
-"""A DeviceReport as plain text, for pipes and for ``-o wide``; and the words that both views share."""
+"""A DeviceReport as plain text, for pipes and for ``-o wide``; and the wording that both views share."""
 
 from fractile.cli.text.table import Column, plain
 from fractile.model.words import printable
@@ -26,14 +26,14 @@ NOTHING = "there are no such devices"
 
 
 def table(report: DeviceReport) -> str:
-    """One line per device, then their number and why some are not to be used."""
+    """One line per device, then their number and why some cannot be used."""
     if not report.devices:
         return f"{NOTHING}\n"
     return plain(_DEVICES, [(*_cells(d), holders(d)) for d in report.devices]) + closing(report)
 
 
 def wide(report: DeviceReport) -> str:
-    """The same with ids and classes."""
+    """The table with ids and classes as well."""
     if not report.devices:
         return f"{NOTHING}\n"
     rows = [(*_cells(d), d.id, ",".join(d.classes), d.reason, holders(d)) for d in report.devices]
@@ -49,7 +49,7 @@ def closing(report: DeviceReport) -> str:
 
 
 def held(device: DeviceEntry) -> str:
-    """MiB of a card, shares of another device: what is held, and what there is."""
+    """The held and the total amount: MiB of a card, shares of another device."""
     if device.type == "gpu":
         return f"{device.held_memory_mib}/{device.memory_mib}MiB"
     return f"{device.held_shares}/{device.shares}"
@@ -60,7 +60,7 @@ def holders(device: DeviceEntry) -> str:
 
 
 def named(holder: DeviceHolder, between: str) -> str:
-    """A container, with a word for one whose pod is gone."""
+    """The container's name; marked if its pod is gone."""
     namespace, pod = holder.namespace, holder.pod
     whose = departed.label(namespace, pod) if holder.deleted else f"{namespace}/{pod}"
     return f"{whose}{between}{holder.container}" if holder.container else whose

@@ -41,7 +41,7 @@ _CONTAINERS = (
 
 
 def table(report: Inspection) -> str:
-    """One line per card and one per node, then the cluster's sum. CORES is there when somebody was promised some."""
+    """One line per card and one per node, then the cluster's sum. CORES is shown only if a pod was promised some."""
     columns, rows = _CARDS, [row for node in report.nodes for row in (*_card_rows(node), _node_row(node))]
     if not promises_cores(report):
         columns, rows = (*columns[:_CORES], *columns[_CORES + 1 :]), [(*r[:_CORES], *r[_CORES + 1 :]) for r in rows]
@@ -49,18 +49,18 @@ def table(report: Inspection) -> str:
 
 
 def promises_cores(report: Inspection) -> bool:
-    """Whether any pod holds a share of a card's time that is not simply the whole card's."""
+    """Whether any pod holds a part of a card's time, neither none nor all of it."""
     return any(0 < pod.cores_percent < 100 for node in report.nodes for card in node.cards for pod in card.pods)
 
 
 def wide(report: Inspection) -> str:
-    """One line per container and card, also for cards that nobody uses."""
+    """One line per container and card, and one per unused card."""
     rows = [row for node in report.nodes for card in node.cards for row in _container_rows(node, card)]
     return plain(_CONTAINERS, rows) + "\n" + closing(report)
 
 
 def closing(report: Inspection) -> str:
-    """The cluster's sum, the pods that wait, and what a person should look at."""
+    """The cluster's sum, the waiting pods, and the problems."""
     lines = (total_line(report), *waiting_lines(report), *problem_lines(report))
     return "".join(f"{printable(line)}\n" for line in lines)
 
@@ -91,12 +91,12 @@ def problem_lines(report: Inspection) -> Iterator[str]:
 
 
 def asks(pod: WaitingPodReport) -> str:
-    """What a waiting pod asks for: "8138 MiB", "2 whole cards", or why its request makes no sense."""
+    """What a waiting pod asks for: "8138 MiB", "2 whole cards", or why its request is invalid."""
     return pod.refusal or " + ".join(map(one_ask, pod.requests))
 
 
 def percent(amounts: Amounts | CardReport) -> str:
-    """Rounded, but 0 % only for nothing and 100 % only for everything."""
+    """The percentage, rounded, but 0 % only for nothing and 100 % only for everything."""
     part, whole = amounts.allocated_mib, amounts.memory_mib
     if whole <= 0 or part <= 0:
         return "0 %"
@@ -113,7 +113,7 @@ def model(card: CardReport) -> str:
 
 
 def named(pod: CardHolder) -> str:
-    """A pod, with a word for one that is gone and whose processes are not."""
+    """The pod's name; marked if the pod is gone but its processes still run."""
     return departed.label(pod.namespace, pod.name) if pod.phase == departed.PHASE else f"{pod.namespace}/{pod.name}"
 
 
@@ -164,7 +164,7 @@ def _largest_free(report: Inspection) -> str:
 
 
 def _cores_free(report: Inspection) -> str:
-    """Where a pod waits that asks for a share of the compute time, memory alone would say too little."""
+    """The most free cores on one card, if a waiting pod asks for a share of compute time; else empty."""
     if not any(asked.cores_percent and not asked.exclusive for pod in report.waiting for asked in pod.requests):
         return ""
     cards = ((_promisable(card), node.name, card.index) for node in report.nodes for card in node.cards if card.healthy)
@@ -173,7 +173,7 @@ def _cores_free(report: Inspection) -> str:
 
 
 def _promisable(card: CardReport) -> int:
-    """Percent of its time; beside containers without a share one stays free."""
+    """The percentage of the card's time that is free; one percent is reserved for containers without a share."""
     coreless = any(not c.cores_percent for pod in card.pods for c in pod.containers)
     return 100 - card.allocated_cores_percent - coreless
 

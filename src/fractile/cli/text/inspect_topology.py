@@ -1,7 +1,7 @@
-"""How the cards of each node are joined, as a tree and as a table: ``fractile inspect -o topology``.
+"""How the cards of each node are connected, as a tree and as a table: ``fractile inspect -o topology``.
 
-A branch holds the cards that reach each other at the rate it names, directly or through others of the branch. What a
-tree cannot show, a mesh, stands in the table beside it, in the words of ``nvidia-smi topo -m``.
+A branch holds the cards that reach each other at its rate, directly or through other cards of the branch. A tree cannot
+show a mesh; the table below it can, in the terms of ``nvidia-smi topo -m``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from fractile.policy.cards.topology import Positions, branches, rates
 
 
 def text(nodes: Mapping[NodeName, Sequence[Card]], held: Mapping[CardUUID, str]) -> str:
-    """All nodes, each with its tree; ``held``: what a card has in use, in words."""
+    """All nodes, each with its tree; ``held``: how much of a card is in use, in words."""
     return "\n".join("\n".join(_node(name, cards, held)) + "\n" for name, cards in nodes.items())
 
 
@@ -43,7 +43,7 @@ def _branch(
 
 
 def _split(pairs: Matrix, branch: Positions) -> tuple[int, list[Positions]]:
-    """The highest rate at which the branch is one, and what is left of it above that rate."""
+    """The highest rate at which the branch is still connected, and the parts it splits into above that rate."""
     reached = 0
     for rate in rates(pairs):
         parts = branches(pairs, branch, rate)

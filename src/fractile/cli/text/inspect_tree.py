@@ -1,4 +1,4 @@
-"""An Inspection for a person at a terminal: nodes, their cards, the pods on them, with a bar for what is allocated.
+"""An Inspection for a terminal: nodes, their cards, the pods on them, with a bar for what is allocated.
 
 It fits 80 columns: only the first column grows, and a name that is too long is continued on the next line.
 """
@@ -51,7 +51,7 @@ def _section(lines: list[str], console: Console, style: str) -> None:
 
 
 def bar(allocated: int, total: int, *, ascii_only: bool = False) -> tuple[str, str]:
-    """The filled and the empty part of the bar; something allocated shows, and only a full card looks full."""
+    """The filled and the empty part of the bar; any allocation is visible, and only a full card looks full."""
     filled = 0 if total <= 0 else min(_BAR, _BAR * allocated // total)
     if allocated > 0 and filled == 0:
         filled = 1

@@ -1,4 +1,4 @@
-"""What ``install-scheduler`` tells."""
+"""The output of ``install-scheduler``."""
 
 import difflib
 
@@ -12,13 +12,13 @@ _OTHERS = (
     "files on every other one (kubectl get nodes -l node-role.kubernetes.io/control-plane).\n"
 )
 _KUBEADM = (
-    "kubeadm writes the manifest anew when it upgrades the cluster. Run this again then, or tell kubeadm, too: "
+    "kubeadm writes the manifest again when it upgrades the cluster. Run this again then, or tell kubeadm, too: "
     "fractile\nscheduler-config --install kubeadm.\n"
 )
 
 
 def difference(place: NodeRoot, change: ManifestChange) -> str:
-    """A unified diff of all files but certificates."""
+    """A unified diff of all files except certificates."""
     manifest = str(place.manifest)
     parts = [_diff(manifest, change.was.text, manifest, change.will.text)]
     was = place.at(change.was.ours) if change.was.ours else None

@@ -1,4 +1,4 @@
-"""What one container may use and uses, as plain text: its cards, then its processes."""
+"""What one container may use and what it uses, as plain text: its cards, then its processes."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ _PROCESSES = (
 
 
 def table(use: SliceUse) -> str:
-    """Whose they are, a line per card, what goes around the library, a line per process and card, what is wrong."""
+    """The container, a line per card, what bypasses the library, a line per process and card, and what is wrong."""
     lines = [f"{use.namespace}/{use.pod} {use.container}" + ("" if use.enforced else " (isolation is off)") + "\n"]
     lines.append(plain(_CARDS, [_card(card) for card in use.cards]))
     lines += [_around(card) for card in use.cards if card.unaccounted_bytes]
@@ -37,7 +37,7 @@ def table(use: SliceUse) -> str:
 
 
 def mib(bytes: int | None) -> str:
-    """With one decimal where it is no whole number; rounded up, since any byte counts."""
+    """In MiB, with one decimal unless it is a whole number; rounded up, since every byte counts."""
     if bytes is None:
         return ""
     tenths = -(-bytes * 10 // _MIB)
@@ -51,7 +51,7 @@ def _card(card: CardUse) -> tuple[str, ...]:
 
 
 def _around(card: CardUse) -> str:
-    """USED is the library's own count, which does not know of that."""
+    """The memory that is missing from USED, which is the library's own count."""
     more = f"{mib(card.unaccounted_bytes)} MiB more of card {card.uuid}"
     return f"{more} are used around the library; they count against the quota\n"
 

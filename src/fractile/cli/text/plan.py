@@ -27,13 +27,13 @@ WORDS = {
     "memory": "too little memory free",
     "places": "no place for another pod",
 }
-_NAMED = 3  # pods of equal requests, in a line
-_GROUPS = 20  # different requests; JSON has all
+_NAMED = 3  # pods with equal requests in one line
+_GROUPS = 20  # different requests; JSON lists all
 _NODES = 20  # likewise
 
 
 def text(plan: Plan) -> str:
-    """Everything that was asked."""
+    """The answers to all questions."""
     parts = [_now(plan), *_waiting(plan.waiting)]
     if plan.growth is not None:
         parts.append(_growth(plan.growth, plan.target))

@@ -36,7 +36,7 @@ _STATES = {
 
 
 def table(report: QuotaReport) -> str:
-    """Tables without rows are left out."""
+    """The state of the source, all tables that have rows, then the problems."""
     parts = [_STATES[report.state].format(source=report.source) + "\n"]
     for columns, rows in (
         (_LIMITS, [row for n in report.namespaces for row in _limits(n)]),

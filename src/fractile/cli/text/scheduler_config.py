@@ -1,4 +1,4 @@
-"""A configuration of kube-scheduler as YAML, with what to do with it in front of it."""
+"""A configuration of kube-scheduler as YAML, preceded by instructions in comments."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ _FLAGS = {"policy": "policy-config-file", "config": "config"}
 
 
 def configuration(wish: SchedulerConfigOptions) -> str:
-    """The file itself."""
+    """The configuration file."""
     return _comments(_steps(wish)) + _yaml(scheduler_config.document(wish))
 
 
 def kubeadm(wish: SchedulerConfigOptions) -> str:
-    """What is added to kubeadm's ``ClusterConfiguration``."""
+    """The addition to kubeadm's ``ClusterConfiguration``."""
     steps = [
         f"kubeadm {wire.api_version(wish.minor).removeprefix('kubeadm.k8s.io/')}, Kubernetes 1.{wish.minor}.",
         f"1. Write what this command prints without --install to {_file(wish)} on every control-plane node.",
@@ -52,6 +52,6 @@ def _comments(lines: list[str]) -> str:
 
 
 def _yaml(document: dict[str, Any]) -> str:
-    import yaml  # late: --help need not wait for it
+    import yaml  # late: --help should not wait for it
 
     return yaml.safe_dump(document, sort_keys=False)

@@ -1,4 +1,4 @@
-"""A ScoreReport as plain text: for every pod and node the terms, and the sum that they make."""
+"""A ScoreReport as plain text: the terms and their sum for every pod and node."""
 
 from fractile.cli.text.amounts import amount
 from fractile.cli.text.table import Column, plain
@@ -21,7 +21,7 @@ _SOURCES = {"file": "of the file", "options": "of the command line", "default": 
 
 
 def table(report: ScoreReport) -> str:
-    """Everything, pod by pod."""
+    """The whole report, pod by pod."""
     return "\n".join(_pod(pod, report.kubernetes) for pod in report.pods)
 
 

@@ -17,7 +17,7 @@ _STEADY = (("ALLOCATED", "allocation"), ("ACCEPTED", "acceptance"), ("OFFERED", 
 
 
 def table(report: Simulation) -> str:
-    """Means with their deviation over seeds, in percent of the cluster's GPUs; then differences."""
+    """Means and deviations over seeds, in percent of the cluster's GPUs; then differences."""
     figures = _FILL if report.mode == "fill" else _STEADY
     numbers = [*(heading for heading, _ in figures), "FAILED PODS", "FAILED GPUS"]
     columns = [Column("POLICY"), Column("SEEDS", number=True), *(Column(h, number=True) for h in numbers)]

@@ -1,7 +1,7 @@
-"""Tables as plain text: aligned columns, two spaces between them, nothing cut, so that grep and awk can read them.
+"""Tables as plain text: aligned columns, two spaces apart, nothing cut, so that grep and awk can read them.
 
-What stands in a cell was often written by somebody else, a tenant or a node: a line of a table stays one line, and
-nothing in it is obeyed by a terminal. JSON output has every text as it is.
+A cell often holds text from a tenant or a node, so unprintable characters are replaced: a row stays one line, and the
+terminal interprets nothing in it. JSON output has every text as it is.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _GAP = "  "
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A heading, and whether its cells are numbers, which stand at the right."""
+    """A heading, and whether its cells are numbers, which are right-aligned."""
 
     heading: str
     number: bool = False

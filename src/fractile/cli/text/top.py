@@ -1,4 +1,4 @@
-"""What nodes use, as plain text: a line per card, a line per container and card, then what is outside the ledger."""
+"""The usage of nodes as plain text: a line per card, a line per container and card, then use outside the ledger."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -56,11 +56,11 @@ _CONTAINERS = (
 _DROPPED_FIRST = ("PROCESSES", "THROTTLED s", "WAITED s", "PEAK MiB", "REFUSED", "CONTAINERS", "MODEL", "CONTAINER")
 _DROPPED_THEN = ("CORES", "SHARE/CORES", "NAMESPACE", "PROMISED MiB", "NODE")
 _GAP = 2
-_LEAST_ROWS = 3  # of the cards, where there are many containers too
+_LEAST_ROWS = 3  # of the cards, even if there are many containers
 
 
 def table(usage: ClusterUsage) -> str:
-    """All nodes that answered; then those that did not."""
+    """All nodes that answered, then those that did not."""
     parts = [plain(_CARDS, _card_rows(usage))]
     slices = _slice_rows(usage)
     if slices:
@@ -70,8 +70,8 @@ def table(usage: ClusterUsage) -> str:
 
 
 def screen(usage: ClusterUsage, width: int, height: int) -> str:
-    """What fits on a terminal of so many columns and rows, the sentences first: what they tell matters most. What does
-    not fit is counted."""
+    """As much as fits on a terminal of ``width`` x ``height`` characters. The notes come first, since they matter most;
+    the rows and columns that do not fit are counted."""
     said = _wrapped([printable(note) for note in _notes(usage)], width, max(1, height // 2))
     cards, hidden = _narrowed(_CARDS, _card_rows(usage), width)
     containers, more = _narrowed(_CONTAINERS, _slice_rows(usage), width)
@@ -105,7 +105,7 @@ def _slice_rows(usage: ClusterUsage) -> list[tuple[str, ...]]:
 
 
 def _wrapped(notes: Sequence[str], width: int, most: int) -> list[str]:
-    """The sentences in lines of the width; of too many the first, and how many more there are."""
+    """The notes, wrapped to ``width``; if they exceed ``most`` lines, the first ones and how many more there are."""
     lines: list[str] = []
     for number, note in enumerate(notes):
         wrapped = wrap(note, width, subsequent_indent="  ")
@@ -117,7 +117,7 @@ def _wrapped(notes: Sequence[str], width: int, most: int) -> list[str]:
 
 
 def _narrowed(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], int]:
-    """The lines of the table, without its least important columns where it is wider; and how many those are."""
+    """The lines of the table, without its least important columns if it is too wide; and how many were dropped."""
     kept = list(range(len(columns)))
     widths = [max(map(len, (c.heading, *(r[i] or "-" for r in rows)))) for i, c in enumerate(columns)]
     for heading in (*_DROPPED_FIRST, *_DROPPED_THEN):
@@ -129,7 +129,7 @@ def _narrowed(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
 
 
 def _cut(lines: Sequence[str], most: int) -> list[str]:
-    """The first lines; instead of the last one how many do not fit."""
+    """The first ``most`` lines; if there are more, the last of these says how many do not fit."""
     if len(lines) <= most:
         return list(lines)
     shown = max(most - 1, 0)
@@ -194,7 +194,7 @@ def _outside(node: NodeUsage, one: Outside) -> str:
 
 
 def _departed(node: NodeUsage, one: DepartedUsage) -> str:
-    """No container of the tables: its pod is gone, and what it was promised is given to nobody else."""
+    """A container that no table shows: its pod is gone, but what it was promised is not given to other pods."""
     who = f"{label(one.namespace, one.pod)} {one.container}"
     held = f"{_mib(one.limit_bytes)} MiB of card {_index(node, one.card)}"
     return f"{node.node}: {held} held by {who}, until its processes have ended"
@@ -209,7 +209,7 @@ def _percent(value: float | None) -> str:
 
 
 def _mib(size: int | None) -> str:
-    """Rounded up: any byte counts."""
+    """In MiB, rounded up, since every byte counts."""
     return "" if size is None else str(-(-size // _MIB))
 
 

@@ -1,4 +1,4 @@
-"""A Why as text: the verdict first, then what it rests on."""
+"""A Why as text: the verdict first, then the facts behind it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ _NONE = "-"
 
 
 def text(why: Why) -> str:
-    """Everything, without colours, nothing cut but long lists."""
+    """The whole report, without colours; only long lists are cut."""
     return "".join(f"{printable(line)}\n" for line in _lines(why))
 
 
@@ -37,7 +37,7 @@ def _lines(why: Why) -> Iterator[str]:
 
 
 def _state(why: Why) -> str:
-    """Only a pod that waits has been in its state since it was created."""
+    """The pod's state. Only a pending pod has been in its state since its creation."""
     return f"pending for {span(why.age)}" if why.state == "pending" else f"{why.state} (created {span(why.age)} ago)"
 
 
@@ -144,8 +144,8 @@ def _events(events: Sequence[PodEvent]) -> Iterator[str]:
 
 
 def _merged(events: Sequence[PodEvent]) -> list[PodEvent]:
-    """One of those that say the same, with the newest age and all their times: of a pod that changed, or after some
-    minutes, kube-scheduler writes another Event with the same sentence."""
+    """Merge events with the same message: newest age, sum of their counts. kube-scheduler writes another Event with the
+    same message when the pod has changed, or after some minutes."""
     found: dict[tuple[str, ...], PodEvent] = {}
     for event in events:
         key = (event.type, event.reason, event.source, event.message)

@@ -1,7 +1,8 @@
-"""The certificates of a local cluster: who each program is to the others.
+"""The certificates of a local cluster, by which its programs identify each other.
 
-Two authorities, because etcd trusts whoever its authority signed and must not trust a kubelet. What exists is kept,
-so a cluster that is started again has the same identities. They last ten years: a local cluster does not.
+There are two authorities, because etcd trusts every certificate of its authority and must not trust a kubelet. Existing
+certificates are kept, so a restarted cluster has the same identities. They last ten years, longer than any local
+cluster.
 """
 
 import ipaddress
@@ -26,7 +27,7 @@ _USAGES = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A name, the groups it belongs to (organisations), and the addresses it may serve."""
+    """The subject of a certificate: a name, its groups (organisations), and the addresses that it may serve."""
 
     common_name: str
     groups: tuple[str, ...] = ()
@@ -34,14 +35,14 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class KeyPair(msgspec.Struct, frozen=True):
-    """Where a certificate and its key are."""
+    """The paths of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """One certificate authority in ``folder``; made when it is not there."""
+    """A certificate authority of the cluster; created if it does not exist."""
 
     def __init__(self, place: ClusterLayout, name: str, *, now: datetime) -> None:
         self._place = place
@@ -55,7 +56,7 @@ class Authority:
         self._key = load_key(self._ca_key)
 
     def issue(self, file: str, identity: Identity) -> KeyPair:
-        """The certificate of ``identity`` under that file name; issued when it is not there or says something else."""
+        """The certificate of ``identity`` in ``file``; issued if it does not exist or has another identity."""
         pair = KeyPair(self._folder / f"{file}.crt", self._folder / f"{file}.key")
         if pair.cert.exists() and pair.key.exists() and self._fits(pair.cert, identity):
             return pair
@@ -98,7 +99,7 @@ class Authority:
             names = list(cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         except x509.ExtensionNotFound:
             names = []
-        except Exception:  # not signed by this authority, in whatever way cryptography says so
+        except Exception:  # not signed by this authority; cryptography has several exceptions for that
             return False
         return names == _names(identity)
 
@@ -107,7 +108,7 @@ _PEM = serialization.Encoding.PEM
 
 
 def signing_key(place: ClusterLayout, name: str) -> Path:
-    """A private key for service account tokens; made when it is not there."""
+    """A private key for service account tokens; created if it does not exist."""
     path = place.pki / f"{name}.key"
     if not path.exists():
         place.write(path, _pem(ec.generate_private_key(ec.SECP256R1())))
@@ -115,7 +116,7 @@ def signing_key(place: ClusterLayout, name: str) -> Path:
 
 
 def debug_token(place: ClusterLayout) -> Path:
-    """What opens /debug/state of the control plane to this user; made when it is not there."""
+    """The token for /debug/state of the control plane; created if it does not exist."""
     if not place.debug_token.exists():
         place.write(place.debug_token, secrets.token_urlsafe(_TOKEN))
     return place.debug_token
@@ -128,9 +129,9 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def kubeconfig(*, server: str, ca: Path, pair: KeyPair, cluster: str) -> str:
-    """A kubeconfig that names files, not their content: the files stay where they are as long as the cluster.
+    """A kubeconfig that names files instead of including them: the files exist as long as the cluster.
 
-    As JSON, which is YAML too: an agent that reads it needs no PyYAML, 4 MB of its memory.
+    It is JSON, which is also YAML: the agent reads it without PyYAML, which would take 4 MB of memory.
     """
     context = f"fractile-{cluster}"
     return json.dumps(

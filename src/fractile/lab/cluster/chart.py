@@ -1,9 +1,9 @@
-"""`fractile up --chart`: Fractile as its users install it, from the chart, as pods of the real kubelets.
+"""`fractile up --chart`: Fractile installed from the chart, as users install it, as pods of the real kubelets.
 
-What differs from a cluster of theirs is said in values: there is no kube-proxy and no cluster DNS, so pods are told
-the API server's address, the control plane has the network of its node, and kube-scheduler and the API server reach it
-through a port that `service_proxy` keeps. All nodes are this machine, so each node's folders lie under paths that are
-the same on all of them only in its own mount namespace.
+The chart's values cover the differences from a user's cluster: there is no kube-proxy and no cluster DNS, so pods get
+the API server's address, the control plane uses its node's network, and kube-scheduler and the API server reach it
+through a port of `service_proxy`. All nodes are on this machine, so the paths that are equal on all nodes exist only in
+each node's own mount namespace.
 """
 
 import subprocess
@@ -34,7 +34,7 @@ PROXY = "service-proxy"
 REPLICAS = 2
 DEVICES = "devices.json"
 _DEPLOYED = "deployed"
-_AUTHORITY = "kube-root-ca.crt"  # in every namespace; here it has signed kube-scheduler's certificate, too
+_AUTHORITY = "kube-root-ca.crt"  # in every namespace; here its authority has also signed kube-scheduler's certificate
 
 _TIMEOUT = 60
 _HOST = "127.0.0.1"
@@ -45,12 +45,12 @@ def folder() -> Path:
 
 
 def ensure_image(env: Mapping[str, str], progress: Progress) -> build.Image:
-    """The image of these sources, under a tag that names their content: a node imports it when it lacks it."""
+    """The image of these sources, tagged with a hash of their content; nodes import it if they lack it."""
     return build.kept(build.repository(), env=env, progress=progress)
 
 
 def proxy(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> Component:
-    """Ready when the control plane's leader answers through it."""
+    """The proxy to the control plane; ready when the leader answers through it."""
     forwards = {state.ports.control_plane: "fractile", state.ports.webhook: "fractile-webhook"}
     argv = (
         *fractile_program(),
@@ -62,12 +62,12 @@ def proxy(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> Compon
 
 
 def replicas(state: ClusterState) -> int:
-    """Of the control plane; with the network of the node no two of them fit on one."""
+    """The number of control planes; at most one per node, since they use the node's network."""
     return min(REPLICAS, len(state.nodes))
 
 
 def values(place: ClusterLayout, state: ClusterState) -> dict[str, Any]:
-    """What a local cluster says to the chart."""
+    """The chart's values for a local cluster."""
     rules: dict[str, Any] = yaml.safe_load(place.sharing.read_text()) or {}
     repository, _, tag = state.image.rpartition(":")
     return {
@@ -97,7 +97,7 @@ def values(place: ClusterLayout, state: ClusterState) -> dict[str, Any]:
 
 
 def install(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> str:
-    """Install the release, or upgrade it when values or image differ; what was done."""
+    """Install the release, or upgrade it when values or image differ; return what was done."""
     for node in state.nodes:
         there = place.node(node.index)
         place.write(there.agent / DEVICES, (there.config / DEVICES).read_bytes())
@@ -109,8 +109,8 @@ def install(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> str:
 
 
 def _wake(place: ClusterLayout, state: ClusterState) -> None:
-    """Whom ``pods.py`` has sent away comes back. First of all: Helm does not write over a number that somebody else has
-    changed."""
+    """Restore the replicas and labels that ``pods.py`` has changed. This comes before the upgrade, since Helm does not
+    overwrite a number of replicas that it did not set."""
     scaled = ("-n", NAMESPACE, "scale", "deployment/fractile", f"--replicas={replicas(state)}")
     label = ("label", "nodes", "--selector", f"{AGENT_LABEL}=false", f"{AGENT_LABEL}=true", "--overwrite")
     for args in (scaled, label):
@@ -118,13 +118,13 @@ def _wake(place: ClusterLayout, state: ClusterState) -> None:
 
 
 class Helm:
-    """The release of a local cluster, through Helm's own code. SetupError with Helm's words when it refuses."""
+    """The release of a local cluster, through Helm's own code. SetupError with Helm's message when it fails."""
 
     def __init__(self, place: ClusterLayout) -> None:
         self._place = place
 
     def ensure(self, wanted: Mapping[str, Any], *, chart: Path | None = None) -> str:
-        """Level-triggered: a release that is as it shall be is left alone."""
+        """Install or upgrade the release; level-triggered: a release that is up to date is left alone."""
         last = self._last()
         if not last:
             self._call("install", str(chart or folder()), RELEASE, dict(wanted), timeout=_TIMEOUT)
@@ -147,7 +147,7 @@ class Helm:
         self._call("uninstall", RELEASE, timeout=_TIMEOUT, wait="legacy")
 
     def _last(self) -> str:
-        """The status of the last revision; "": there is none."""
+        """The status of the last revision; "" if there is no release."""
         there = any(release["name"] == RELEASE for release in self._call("list", all_states=True))
         history: list[dict[str, Any]] = self._call("history", RELEASE) if there else []
         return str(history[-1].get("status")) if history else ""
@@ -169,12 +169,12 @@ class Helm:
 
 
 def _stored(wanted: Mapping[str, Any]) -> Any:
-    """As Helm gives values back: through JSON."""
+    """The values as Helm returns them, after a round trip through JSON."""
     return msgspec.json.decode(msgspec.json.encode(wanted))
 
 
 def _apply_before(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> None:
-    """What a user has before `helm install`: the namespace, and the certificate that kube-scheduler will trust."""
+    """Create what `helm install` needs: the namespace, and the certificate that kube-scheduler will trust."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",

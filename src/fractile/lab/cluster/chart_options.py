@@ -1,7 +1,7 @@
-"""What a program is told by an argument, said to the chart by the value that stands for it.
+"""Translates command-line arguments into the values of the chart that set them.
 
-A test starts a component with arguments of its own; where the component is a pod of the chart, the release is upgraded
-with these values, as its user would do it.
+Tests start components with extra arguments. If the component is a pod of the chart, the release is upgraded with these
+values, as a user would do it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
 
 
 def with_arguments(values: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
-    """The values with those that ``args`` (``--flag``, ``--name=value``, or name and value) stand for; SetupError when
-    the chart has none for one of them."""
+    """``values`` with ``args`` (``--flag``, ``--name=value``, or name and value) applied. SetupError if the chart has
+    no value for an argument."""
     found = dict(values)
     for flag in [arg for arg in args if arg in _FLAGS]:
         found = _put(found, _FLAGS[flag], True)
@@ -43,6 +43,6 @@ def _pairs(args: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _put(values: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
-    """A copy with the value at the end of the path."""
+    """A copy of ``values`` with ``value`` at ``path``."""
     first, *rest = path
     return {**values, first: _put(values.get(first, {}), tuple(rest), value) if rest else value}

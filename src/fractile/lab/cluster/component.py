@@ -1,4 +1,4 @@
-"""One process of a cluster: what to run and how to know that it works; starting and stopping it level-triggered.
+"""One process of a cluster: what to run and how to tell that it works. Starting and stopping are level-triggered.
 
 Failure rule: a component that ends or is not ready in time is a SetupError with the last line of its log.
 """
@@ -22,13 +22,13 @@ from fractile.lab.machine import processes
 from fractile.lab.machine.processes import StartedProcess
 from fractile.lab.progress import Progress
 
-READY_TIMEOUT = 120.0  # seconds; the slowest takes 5 on an idle machine with two cores
+READY_TIMEOUT = 120.0  # seconds; the slowest component takes 5 on an idle machine with two cores
 _PROBE_TIMEOUT = 5.0
 _POLL = 0.1
 
 
 class HttpProbe(msgspec.Struct, frozen=True):
-    """Ready when a GET answers 200."""
+    """A component is ready when a GET returns 200."""
 
     url: str
     ca: Path | None = None
@@ -59,7 +59,7 @@ class HttpProbe(msgspec.Struct, frozen=True):
 
 
 class SocketProbe(msgspec.Struct, frozen=True):
-    """Ready when the unix socket takes connections."""
+    """A component is ready when its unix socket accepts connections."""
 
     path: Path
 
@@ -74,7 +74,7 @@ class SocketProbe(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """``argv`` as the process shall see it; ``enter`` goes before it to bring it into its mount namespace."""
+    """``argv``: the command line of the process. ``enter``: the prefix that runs it in its mount namespace."""
 
     name: str
     argv: tuple[str, ...]
@@ -85,7 +85,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class ComponentLook(msgspec.Struct, frozen=True):
-    """What a look at a component showed."""
+    """The observed state of a component."""
 
     name: str
     pid: int | None
@@ -97,7 +97,7 @@ def running(place: ClusterLayout, component: Component) -> StartedProcess | None
 
 
 def start(place: ClusterLayout, component: Component, *, env: Mapping[str, str] | None = None) -> StartedProcess:
-    """Start it unless it runs."""
+    """Start the component unless it runs."""
     process = running(place, component)
     if process is not None:
         return process
@@ -110,7 +110,7 @@ def start(place: ClusterLayout, component: Component, *, env: Mapping[str, str] 
 
 
 async def ensure(place: ClusterLayout, component: Component, progress: Progress) -> bool:
-    """Start it unless it runs, and wait until it is ready; True when it had to be started."""
+    """Start the component unless it runs, and wait until it is ready; True when it had to be started."""
     if running(place, component) is not None:
         await wait_ready(place, component)
         progress.line(component.name, "running already")
@@ -123,7 +123,7 @@ async def ensure(place: ClusterLayout, component: Component, progress: Progress)
 
 
 async def wait_ready(place: ClusterLayout, component: Component, *, timeout: float = READY_TIMEOUT) -> None:
-    """Wait until it is ready; SetupError when it ends or takes longer."""
+    """Wait until the component is ready; SetupError when it ends or takes longer than ``timeout``."""
     deadline = monotonic() + timeout
     while True:
         if running(place, component) is None:
@@ -138,7 +138,7 @@ async def wait_ready(place: ClusterLayout, component: Component, *, timeout: flo
 
 
 def stop(place: ClusterLayout, name: str, *, grace: float) -> bool:
-    """Stop the recorded process of that name; False when there is none."""
+    """Stop the recorded process of that name; False when it does not run."""
     process = processes.running(place.record(name))
     if process is not None:
         processes.stop(process, grace=grace)
@@ -152,7 +152,7 @@ def seen(place: ClusterLayout, component: Component) -> ComponentLook:
 
 
 def last_line(place: ClusterLayout, name: str) -> str:
-    """The last thing it said, and where the rest is."""
+    """The last line of the component's log, and the log's path."""
     path = place.log(name)
     try:
         with path.open("rb") as log:
@@ -165,6 +165,6 @@ def last_line(place: ClusterLayout, name: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without what would point a program at another cluster."""
+    """The caller's environment without variables that would point a program at another cluster."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("KUBE")}
     return env | {"PATH": env.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"}

@@ -1,6 +1,6 @@
 """The control plane of a local cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and ours.
 
-All listen on the loopback address only. Settings and why: the flags that are not obvious have a comment.
+All listen on the loopback address only. Flags that are not obvious have a comment.
 """
 
 import sys
@@ -24,7 +24,7 @@ CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
 SCHEDULER = "system:kube-scheduler"
 NO_LEASE = "--lease="
-SERVICE_CIDR = "10.96.0.0/16"  # never routed: nothing plays kube-proxy here
+SERVICE_CIDR = "10.96.0.0/16"  # never routed: there is no kube-proxy
 
 _HOST = "127.0.0.1"
 _LOCAL = (_HOST, "localhost")
@@ -53,17 +53,17 @@ def server_url(state: ClusterState) -> str:
 
 
 def webhook_url(state: ClusterState) -> str:
-    """Where the API server calls the webhook; empty when there is none."""
+    """The URL at which the API server calls the webhook; empty when there is none."""
     return f"https://{_HOST}:{state.ports.webhook}" if state.fractile and state.ports.webhook else ""
 
 
 def authority(place: ClusterLayout, *, now: datetime) -> Authority:
-    """The authority that everything but etcd trusts."""
+    """The authority that all components except etcd trust."""
     return Authority(place, "cluster", now=now)
 
 
 def issue(place: ClusterLayout, state: ClusterState, *, now: datetime) -> Secrets:
-    """All certificates and kubeconfigs of the control plane; what exists and still fits is kept."""
+    """Issue all certificates and kubeconfigs of the control plane; those that exist and are still right are kept."""
     cluster = authority(place, now=now)
     etcd = Authority(place, "etcd", now=now)
     admin = cluster.issue("admin", Identity("fractile:admin", ("system:masters",)))
@@ -103,10 +103,11 @@ def write_kubeconfig(place: ClusterLayout, state: ClusterState, ca: Path, pair: 
 
 
 def write_scheduler_config(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> Path:
-    """kube-scheduler with one extender. It does not connect before the first pod, so the two may start in any order."""
+    """Write kube-scheduler's configuration, with one extender. kube-scheduler does not connect to it before the first
+    pod, so the two may start in any order."""
     url = f"https://{_HOST}:{state.ports.control_plane}/scheduler"
     managed = {name: kind is ResourceKind.AMOUNT for name, kind in table.managed().items()}
-    pair = secrets.scheduler  # the extender answers nobody else
+    pair = secrets.scheduler  # the only client that the extender accepts
     extender = ExtenderConfig(url, managed, Tls(ca=str(secrets.ca), cert=str(pair.cert), key=str(pair.key)))
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -127,8 +128,8 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score"
 
 
 def _packing(name: str, strategy: dict[str, object]) -> dict[str, object]:
-    """A profile in which kube-scheduler packs whole cards by itself, for pods with that ``schedulerName``; its weight
-    outdoes the other scores, which spread."""
+    """A profile in which kube-scheduler packs whole cards by itself, for pods with that ``schedulerName``. Its weight
+    outweighs the other scores, which spread pods."""
     args = {"scoringStrategy": strategy | {"resources": [{"name": aliyun.COUNT, "weight": 1}]}}
     fit = "NodeResourcesFit"
     return {
@@ -158,7 +159,7 @@ def etcd(place: ClusterLayout, state: ClusterState, secrets: Secrets, programs: 
         f"--peer-trusted-ca-file={secrets.etcd_ca}",
         f"--peer-cert-file={secrets.etcd.cert}",
         f"--peer-key-file={secrets.etcd.key}",
-        "--unsafe-no-fsync",  # a power cut may cost this cluster; waiting for the disk would cost every call
+        "--unsafe-no-fsync",  # a power cut may destroy this cluster; waiting for the disk would slow down every call
         "--log-level=warn",
     )
     return Component("etcd", argv, probe=HttpProbe(f"{client}/health", secrets.etcd_ca, secrets.etcd_client))
@@ -169,7 +170,7 @@ def apiserver(place: ClusterLayout, state: ClusterState, secrets: Secrets, progr
         programs["kube-apiserver"],
         f"--bind-address={_HOST}",
         f"--secure-port={state.ports.apiserver}",
-        # The `kubernetes` service would point at a loopback address, which it may not; nothing uses it here.
+        # The `kubernetes` service must not point at a loopback address, and nothing uses it here.
         f"--advertise-address={state.nodes[0].address}",
         "--endpoint-reconciler-type=none",
         f"--etcd-servers=https://{_HOST}:{state.ports.etcd}",
@@ -182,7 +183,7 @@ def apiserver(place: ClusterLayout, state: ClusterState, secrets: Secrets, progr
         f"--kubelet-certificate-authority={secrets.ca}",
         f"--kubelet-client-certificate={secrets.kubelet_client.cert}",
         f"--kubelet-client-key={secrets.kubelet_client.key}",
-        # Else logs and exec look the node's name up in DNS.
+        # Otherwise logs and exec look up the node's name in DNS.
         "--kubelet-preferred-address-types=InternalIP",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={secrets.accounts_key}",
@@ -211,7 +212,7 @@ def controller_manager(state: ClusterState, secrets: Secrets, programs: Programs
         f"--service-account-private-key-file={secrets.accounts_key}",
         f"--root-ca-file={secrets.ca}",
         "--use-service-account-credentials",
-        # A silent node is lost after 50 s by default; nobody wants to wait that long on a machine of their own.
+        # By default a silent node counts as lost after 50 s, which is too long for a local cluster.
         "--node-monitor-grace-period=25s",
         "--leader-elect=false",
     )
@@ -248,9 +249,9 @@ def fractile_control_plane(place: ClusterLayout, state: ClusterState, secrets: S
         f"--client-ca={secrets.ca}",
         f"--client-name={SCHEDULER}",
         f"--memory-unit={state.spec.unit.name}",
-        NO_LEASE,  # one replica: after a crash nobody need wait for the lease of the dead one
+        NO_LEASE,  # one replica: a restart after a crash need not wait for the old lease to expire
         f"--sharing={place.sharing}",
-        f"--clear-lead={DEFAULT_PROFILE}={clear_lead()}",  # the other profiles pack, with weights of their own
+        f"--clear-lead={DEFAULT_PROFILE}={clear_lead()}",  # the other profiles pack, with their own weights
         f"--debug-token-file={secrets.debug_token}",
         *((f"--node-policy={state.policy}",) if state.policy else ()),
         *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),
@@ -259,6 +260,6 @@ def fractile_control_plane(place: ClusterLayout, state: ClusterState, secrets: S
 
 
 def fractile_program() -> tuple[str, ...]:
-    """This very installation of fractile, whatever PATH says."""
+    """The command of this installation of fractile, whatever PATH says."""
     script = Path(sys.executable).with_name("fractile")
     return (str(script),) if script.exists() else (sys.executable, "-c", "from fractile.main.cli import main; main()")

@@ -1,7 +1,8 @@
 """`fractile down`: stops a cluster and removes everything that it put on this machine.
 
-It goes by what is there, not by the state file, so that half-made and damaged clusters go as well: the records of the
-processes, the pinned mount namespaces, containerd's bundles, the bridges that bear the cluster's name. Safe to repeat.
+It relies on what exists rather than on the state file, so it also removes incomplete and damaged clusters: the records
+of processes, the pinned mount namespaces, containerd's bundles, and the bridges with the cluster's name. Safe to
+repeat.
 """
 
 import contextlib
@@ -16,12 +17,12 @@ from fractile.lab.progress import Progress
 
 
 def down(place: ClusterLayout, progress: Progress, *, keep_logs: bool = False) -> bool:
-    """Remove the cluster; False when nothing of it was there. ``keep_logs``: but for the last part of each log."""
+    """Remove the cluster; False when nothing of it existed. ``keep_logs``: keep the last part of each log."""
     if not _anything(place):
         return False
     with locked(place):
         with progress.step("processes") as step:
-            # 1. Who would start things again or notice the rest going: kubelets and agents before all others.
+            # 1. Processes, kubelets and agents first: they would restart what is stopped, or react to it.
             count = _stop_recorded(place)
             # 2. Shims, then containers.
             pins = sorted(place.pins.glob("*"))
@@ -56,12 +57,12 @@ def _stop_recorded(place: ClusterLayout) -> int:
     records = sorted((place.root / "run").glob("*.pid"), key=_order)
     found = [process for record in records if (process := processes.running(record)) is not None]
     for process in found:
-        processes.stop(process, grace=0)  # all its data goes, so there is nothing to save
+        processes.stop(process, grace=0)  # all its data is removed, so there is nothing to save
     return len(found)
 
 
 def _order(record: Path) -> int:
-    """Kubelets first, then the rest of the nodes, then the control plane."""
+    """Sort key: kubelets first, then the rest of the nodes, then the control plane."""
     _, _, part = record.stem.rpartition(".")
     return _NODE_PARTS.index(part) if part in _NODE_PARTS else len(_NODE_PARTS)
 

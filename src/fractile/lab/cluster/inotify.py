@@ -1,7 +1,7 @@
-"""Whether the machine has inotify instances left for the nodes that are to be started.
+"""Checks whether the machine has enough inotify instances left for the nodes to be started.
 
-kubelet and containerd each watch several folders. The kernel bounds instances per user (often at 128), and without one
-left containerd answers without its part for Kubernetes, and kubelet ends with an error that names neither.
+kubelet and containerd each watch several folders. The kernel limits instances per user (often to 128). If none is left,
+containerd runs without its Kubernetes plugin, and kubelet exits with an error that mentions neither.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _BOUND = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
 def check(nodes: int, *, make: Callable[[], int] | None = None) -> None:
-    """SetupError where there are too few for so many nodes. ``make`` makes one and returns its descriptor."""
+    """Raise SetupError if too few instances are left. ``make`` creates an instance and returns its descriptor."""
     wanted = nodes * OF_A_NODE
     left = _left(wanted, make or _make)
     if left < wanted:
@@ -29,7 +29,7 @@ def check(nodes: int, *, make: Callable[[], int] | None = None) -> None:
 
 
 def _left(wanted: int, make: Callable[[], int]) -> int:
-    """How many of those wanted there are; each is given back."""
+    """How many instances are available, up to ``wanted``; all are released again."""
     held: list[int] = []
     try:
         for _ in range(wanted):

@@ -1,7 +1,7 @@
-"""The logs of a cluster that was taken down: what a person needs who was told to look into them.
+"""The logs of a cluster that was taken down, kept because error messages refer users to them.
 
-One folder for each name of a cluster, with the end of each log; the next `down` of that name replaces it. It is made
-beside its place and moved there in one step, so an interrupted `down` leaves the older one or none.
+There is one folder per cluster name, with the end of each log; the next `down` of that name replaces it. The new folder
+is built next to the old one and renamed in one step, so an interrupted `down` leaves the old one or none.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ from fractile.lab.layout import ClusterLayout
 
 _EACH = 1 << 20  # bytes of the end of a log
 _ALL = 64 << 20  # of one cluster
-_PODS = "log/pods/fractile-system_*/*/*.log"  # of a node: Fractile's own pods, where it was started from its chart
+_PODS = "log/pods/fractile-system_*/*/*.log"  # of a node: Fractile's own pods, if it was installed from its chart
 
 
 def keep(place: ClusterLayout) -> Path | None:
-    """Put the last part of each log of the cluster beside the clusters; where they are, None when there are none."""
+    """Keep the last part of each log of the cluster; return their folder, or None when there are no logs."""
     logs = dict(_logs(place))
     if not logs:
         return None
@@ -34,18 +34,18 @@ def keep(place: ClusterLayout) -> Path | None:
 
 
 def delete(place: ClusterLayout) -> bool:
-    """Remove what was kept; False when nothing was."""
+    """Remove the kept logs; False when there were none."""
     there = place.kept_logs.exists()
     if there:
         shutil.rmtree(place.kept_logs)
         for folder in (place.kept_logs.parent, place.kept_logs.parent.parent):
-            with contextlib.suppress(OSError):  # others' logs, or clusters
+            with contextlib.suppress(OSError):  # it holds logs of other clusters, or clusters
                 folder.rmdir()
     return there
 
 
 def _logs(place: ClusterLayout) -> Iterator[tuple[str, Path]]:
-    """By the path that each gets: those of programs, then those of pods."""
+    """The logs of programs, then those of pods, each with the path under which it is kept."""
     for log in sorted(place.logs.glob("*")):
         if log.is_file() and not log.is_symlink():
             yield log.name, log
@@ -56,7 +56,7 @@ def _logs(place: ClusterLayout) -> Iterator[tuple[str, Path]]:
 
 
 def _end_of(log: Path, to: Path, *, most: int) -> int:
-    """Copy at most so many bytes, from the beginning of a line; how many they are."""
+    """Copy at most ``most`` bytes of the end, from the beginning of a line; return their number."""
     with log.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - most))

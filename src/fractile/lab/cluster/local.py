@@ -1,6 +1,6 @@
-"""``LocalCluster``: one local cluster as a program sees it; for the commands, the demonstrations and the tests.
+"""``LocalCluster``: the API of one local cluster, for the commands, the demonstrations and the tests.
 
-Its methods block. In a coroutine call them through ``asyncio.to_thread``.
+Its methods block. In a coroutine, call them through ``asyncio.to_thread``.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ _KUBECTL_TIMEOUT = 120.0
 
 
 class KubectlFailed(FractileError):
-    """kubectl ended with an error; the text is what it wrote."""
+    """kubectl failed; the text is its output."""
 
 
 class LocalCluster:
-    """The cluster ``name`` of this user, whether it runs or not."""
+    """This user's cluster ``name``, whether it runs or not."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalCluster:
 
     @property
     def state(self) -> ClusterState:
-        """What is kept about it; SetupError when there is no such cluster."""
+        """The kept state of the cluster; SetupError when there is no such cluster."""
         kept = state.load(self.place)
         if kept is None:
             known = ", ".join(cluster_names(self.place.root.parent)) or "none"
@@ -85,21 +85,20 @@ class LocalCluster:
 
     @property
     def hollow(self) -> str:
-        """Why its nodes have no kubelet; empty when they have."""
+        """Why its nodes have no kubelet; empty when they have one."""
         return self.state.hollow
 
     def up(self, wish: UpOptions | None = None) -> StartedCluster:
-        """Start or complete it."""
+        """Start or complete the cluster."""
         flow = up(self.place, wish or UpOptions(), env=self._env, progress=self._progress, now=self._now())
         return asyncio.run(flow)
 
     def down(self, *, keep_logs: bool = False) -> bool:
-        """Stop it and remove all of it, with ``keep_logs`` but for the last part of each log; False when nothing of it
-        was there."""
+        """Stop and remove the cluster; False when nothing of it existed. ``keep_logs``: keep the end of each log."""
         return down_flow.down(self.place, self._progress, keep_logs=keep_logs)
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = _KUBECTL_TIMEOUT) -> str:
-        """Run kubectl against it; what it printed. KubectlFailed with its message when it fails."""
+        """Run kubectl against the cluster and return its output. KubectlFailed with its message when it fails."""
         argv = [Programs.at(self.state.programs)["kubectl"], *args]
         try:
             done = subprocess.run(
@@ -118,15 +117,15 @@ class LocalCluster:
         return done.stdout
 
     def components(self) -> list[str]:
-        """The names of all its processes, such as kube-apiserver and node-1/kubelet; pods are not among them."""
+        """The names of all processes, such as kube-apiserver and node-1/kubelet; without pods."""
         return [c.name for c in self._plan().components()]
 
     def status(self) -> dict[str, ComponentLook]:
-        """Each component with its pid, None when it does not run, and its log."""
+        """Each component with its log and its pid, which is None when it does not run."""
         return {c.name: component.seen(self.place, c) for c in self._plan().components()}
 
     def process(self, name: str) -> StartedProcess | None:
-        """The process of the component, when it runs; of several replicas that are pods, the leader's."""
+        """The process of the component, if it runs; the leader's if it is several replicas in pods."""
         if (pods := self._pods(name)) is not None:
             return pods.process(name)
         return component.running(self.place, self._component(name))
@@ -136,7 +135,7 @@ class LocalCluster:
         return self.place.log(name) if pods is None else pods.log(name)
 
     def kill(self, name: str, number: int = signal.SIGKILL, *, wait: float = 10.0) -> None:
-        """Send the signal to the component; for SIGKILL and SIGTERM wait until it has ended."""
+        """Send the signal to the component; for SIGKILL and SIGTERM, wait until it has ended."""
         if (pods := self._pods(name)) is not None:
             pods.kill(name, number)
             return
@@ -147,8 +146,8 @@ class LocalCluster:
             raise SetupError(f"{name} still runs {wait:.0f} s after signal {number}")
 
     def start(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
-        """Start the component unless it runs, with ``args`` added to its command line and ``env`` to its environment;
-        wait until it is ready."""
+        """Start the component unless it runs, with ``args`` added to its command line and ``env`` to its environment,
+        and wait until it is ready."""
         if (pods := self._pods(name)) is not None:
             pods.start(name, [*args, *(f"{k}={v}" for k, v in (env or {}).items())])
             return
@@ -164,16 +163,16 @@ class LocalCluster:
         self.start(name, *args, env=env)
 
     def restart_kubelet(self, node: str) -> None:
-        """Kill and start what plays kubelet on the node; containers and the agent run on."""
+        """Kill and restart the node's kubelet, real or hollow; containers and the agent keep running."""
         self.restart(f"{self.state.node(node).name}/{'hollow-node' if self.hollow else 'kubelet'}")
 
     def kubelet_folder(self, node: str) -> Path:
-        """The node's /var/lib/kubelet, as a path of this machine."""
+        """The node's /var/lib/kubelet, as a path on this machine."""
         index = self.state.node(node).index
         return self.place.shortcut(index) if self.hollow else self.place.node(index).kubelet
 
     def devices_file(self, node: str) -> Path:
-        """Where the node's agent reads of devices that are no GPUs."""
+        """The file from which the node's agent reads non-GPU devices."""
         there = self.place.node(self.state.node(node).index)
         return (there.agent if self.state.image else there.config) / chart.DEVICES
 
@@ -190,7 +189,7 @@ class LocalCluster:
         }
 
     def _pods(self, name: str) -> Pods | None:
-        """Who knows the component of that name, when it is a pod of the chart."""
+        """Access to the component of that name, if it is a pod of the chart; else None."""
         state = self.state
         pods = Pods(self.place, state, self.kubectl) if state.image else None
         return pods if pods is not None and name in pods.names() else None
@@ -203,7 +202,7 @@ class LocalCluster:
 
 
 def kubectl_command(place: ClusterLayout, args: Sequence[str]) -> tuple[str, list[str], dict[str, str]]:
-    """Program, arguments and environment of kubectl for that cluster, for os.execve."""
+    """Program, arguments and environment with which os.execve runs kubectl for that cluster."""
     cluster = LocalCluster(place.name, clusters=place.root.parent)
     program = Programs.at(cluster.state.programs)["kubectl"]
     return program, [program, *args], kubectl_env(place, os.environ)

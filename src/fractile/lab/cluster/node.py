@@ -1,7 +1,7 @@
 """A node with a real kubelet: containerd, kubelet and our agent in one mount namespace, configured for any host.
 
 The settings that are not obvious were found on a host with hybrid cgroups, without systemd and without CAP_SYS_RESOURCE
-(evidence/local-cluster.md#settings); they hold on one with cgroup v2 and systemd as well.
+(evidence/local-cluster.md#settings); they also work on a host with cgroup v2 and systemd.
 """
 
 import json
@@ -23,22 +23,22 @@ from fractile.lab.machine import images, mounts, network, packages
 from fractile.lab.machine.programs import Programs
 from fractile.wire.files.cluster_file import matrix
 
-KUBELET_PORT = 10250  # the usual ones: each node has an address of its own
+KUBELET_PORT = 10250  # the usual ports: each node has its own address
 HEALTH_PORT = 10248
 METRICS_PORT = 5678
-SOCKET = "/run/containerd/containerd.sock"  # as the node sees it
+SOCKET = "/run/containerd/containerd.sock"  # path in the node's mount namespace
 
-LABEL_REFRESH = 2  # seconds; the API server of a local cluster has few agents to answer
+LABEL_REFRESH = 2  # seconds; a local cluster has few agents, so the API server can answer this often
 _NO_DEVICES = '{"version": 1, "devices": []}'
 CONTEXT = 256  # MiB that a CUDA context takes on a simulated card
 
-AGENT_LABEL = "fractile.dev/local-agent"  # where the chart's agent runs: on every node, until a test takes it away
+AGENT_LABEL = "fractile.dev/local-agent"  # selects nodes for the chart's agent: all, until a test removes the label
 
 _OVERLAYFS = "overlay"
 
 
 class NodeFiles(msgspec.Struct, frozen=True):
-    """The files that the programs of a node are started with."""
+    """The files given to the programs of a node."""
 
     containerd: Path
     kubelet: Path
@@ -49,7 +49,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
 
 def write_files(place: ClusterLayout, state: ClusterState, node: LabNodeState, *, now: datetime) -> NodeFiles:
-    """All files of the node; those that are there and say the same are left alone."""
+    """Write all files of the node; unchanged files are left alone."""
     cluster = authority(place, now=now)
     config = place.node(node.index).config
     addresses = (node.address, node.name)
@@ -95,7 +95,7 @@ def kubelet(place: ClusterLayout, node: LabNodeState, files: NodeFiles, programs
         argv,
         enter=mounts.enter(place.pin(node.index)),
         probe=HttpProbe(f"http://{node.address}:{HEALTH_PORT}/healthz"),
-        grace=0.0,  # asked to end it waits for its pods' volumes; a kill is what tests do to it anyway
+        grace=0.0,  # on SIGTERM it would wait for its pods' volumes; tests kill it anyway
     )
 
 
@@ -122,18 +122,18 @@ def agent(place: ClusterLayout, state: ClusterState, node: LabNodeState, files: 
         "--outside-ledger=evict",
         f"--label-refresh={LABEL_REFRESH}",
         f"--devices={files.devices}",
-        # Hollow nodes have no address of their own.
+        # Hollow nodes do not have their own address.
         f"--metrics-address={'' if state.hollow else f'{node.address}:{METRICS_PORT}'}",
         *cards,
         *folders,
     )
     enter = () if state.hollow else mounts.enter(place.pin(node.index))
-    # Told to end it waits for pods on their way: 12 s at most (agent/devices/availability.py).
+    # On SIGTERM the agent waits for Bindings in progress: 12 s at most (agent/devices/availability.py).
     return Component(f"{node.name}/agent", argv, enter=enter, env=simulated_driver(place, state, node), grace=15.0)
 
 
 def simulated_driver(place: ClusterLayout, state: ClusterState, node: LabNodeState) -> dict[str, str]:
-    """With this in its environment a program finds the node's simulated cards, through CUDA and NVML; empty without."""
+    """The environment in which CUDA and NVML find the node's simulated cards; empty without the library."""
     if not state.native:
         return {}
     return {"LD_LIBRARY_PATH": f"{state.native}/simgpu", "SIMGPU_DIR": str(place.node(node.index).simgpu)}
@@ -152,7 +152,7 @@ def hollow_node(place: ClusterLayout, node: LabNodeState, files: NodeFiles) -> C
 
 
 def cni_folder() -> Path:
-    """The folder of the CNI plugins."""
+    """The folder of the CNI plugins; SetupError if there is none."""
     found = next((Path(f) for f in packages.CNI_FOLDERS if os.access(f"{f}/bridge", os.X_OK)), None)
     if found is None:
         raise SetupError("the CNI plugins are missing; install the package containernetworking-plugins")
@@ -163,7 +163,7 @@ def _containerd(place: ClusterLayout, node: LabNodeState) -> str:
     # JSON strings are TOML strings.
     root, plugins = json.dumps(str(place.node(node.index).containerd)), json.dumps(str(cni_folder()))
     cni_config = json.dumps(str(place.node(node.index).config / "cni"))
-    # overlayfs does not lie on overlayfs, as in a container.
+    # overlayfs does not work on overlayfs, which is the file system in a container.
     snapshotter = "native" if _file_system(place.root) == _OVERLAYFS else "overlayfs"
     return f"""# Written by fractile up.
 version = 2
@@ -204,7 +204,7 @@ def _cni(place: ClusterLayout, node: LabNodeState) -> str:
     bridge = {
         "type": "bridge",
         "bridge": network.bridge_name(place.name, node.index),
-        # The bridge has its address already; as a gateway the plugin would switch on forwarding for all interfaces.
+        # The bridge already has its address; with isGateway the plugin would enable forwarding for all interfaces.
         "isGateway": False,
         "ipMasq": False,
         "ipam": {
@@ -234,32 +234,32 @@ def _kubelet(place: ClusterLayout, node: LabNodeState, pair: KeyPair, ca: Path) 
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{SOCKET}",
-        # cgroups that work with and without systemd, v1, v2 and hybrid.
+        # These work with and without systemd, on cgroups v1, v2 and hybrid.
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
-        # With it a plugin that registers again is compared device by device with every id that pods hold, under the
-        # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes
+        # With these features, kubelet compares each device of a plugin that registers again with every id that pods
+        # hold, under the lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes
         # (docs/results/performance.md).
         "featureGates": {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False},
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
         "protectKernelDefaults": False,
-        # Images come from files: nothing may remove them, and a full disk must not empty the node.
+        # Images are imported from files, so kubelet must not remove them, and a full disk must not empty the node.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "10Mi"},
-        # No DNS in this cluster; without an address kubelet complains at every pod.
+        # This cluster has no DNS; without an address kubelet would complain about every pod.
         "clusterDNS": ["10.96.0.10"],
         "clusterDomain": "cluster.local",
-        # Amounts of new devices reach the node object with the next status: 10 s by default.
+        # The amounts of new devices appear in the node object with its next status update, by default every 10 s.
         "nodeStatusUpdateFrequency": "1s",
-        "nodeLeaseDurationSeconds": 20,  # renewed every 5 s, so that four in a row must be missed to be lost
+        "nodeLeaseDurationSeconds": 20,  # renewed every 5 s: the node is lost after four missed renewals in a row
         "volumePluginDir": str(place.node(node.index).root / "volume-plugins"),
         "registerWithTaints": [],
-        # As many as the node's /24 has addresses for; kubelet's own 110 are few for 8 cards that are shared.
+        # As many as the node's /24 has addresses for; kubelet's default of 110 is low for 8 shared cards.
         "maxPods": 250,
         "serializeImagePulls": False,
         "logging": {"verbosity": 2},
@@ -286,7 +286,7 @@ def cards_file(node: NodeSpec) -> str:
 
 
 def _write_cards(place: ClusterLayout, state: ClusterState, node: LabNodeState) -> Path:
-    """Where simgpu looks for them, readable for containers of any user; or a file of the agent alone."""
+    """Write the cards where simgpu reads them, readable by containers of any user; or to a file for the agent."""
     if state.native:
         return place.write(place.node(node.index).simgpu / "cards.json", cards_file(node.spec), mode=0o644)
     return place.write(place.node(node.index).config / "cards.json", cards_file(node.spec))

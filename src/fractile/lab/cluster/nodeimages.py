@@ -1,4 +1,4 @@
-"""Brings our images into the containerd of a node."""
+"""Imports our images into the containerd of a node."""
 
 import subprocess
 from pathlib import Path
@@ -10,14 +10,14 @@ from fractile.lab.machine import images, mounts
 
 _NAMESPACE = "k8s.io"  # where kubelet's containerd plugin looks
 _TIMEOUT = 60.0
-_READY = 30.0  # containerd takes connections before its plugins are loaded
+_READY = 30.0  # seconds; containerd accepts connections before its plugins are loaded
 
 
 def import_images(
     place: ClusterLayout, index: int, *, probe: Path | None = None, also: tuple[str, Path] | None = None
 ) -> str:
-    """Import what is missing; what was done, for a person. With ``probe`` also the image for CUDA programs; ``also``:
-    name and file of one more."""
+    """Import the missing images; return what was done, in words. With ``probe``, also the image for CUDA programs.
+    ``also``: name and file of one more image."""
     wanted = images.names(cuda=probe is not None)
     present = _present(place, index)
     if also is not None and also[0] not in present:
@@ -35,7 +35,7 @@ def import_archive(place: ClusterLayout, index: int, file: Path) -> None:
 
 
 def tag_image(place: ClusterLayout, index: int, name: str, other: str) -> None:
-    """Give an image of the node another name as well."""
+    """Give an image of the node an additional name."""
     _ctr(place, index, "images", "tag", "--force", name, other)
 
 

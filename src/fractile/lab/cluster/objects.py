@@ -1,6 +1,6 @@
-"""What a fresh cluster needs in its API before Fractile runs: CRD, rights, admission policy; and what its nodes show.
+"""The API objects that a new cluster needs before Fractile runs (CRDs, rights, admission policies); its nodes' state.
 
-Level-triggered: the manifests are applied at every `up`, so what somebody deleted comes back.
+Level-triggered: the manifests are applied at every `up`, which restores deleted objects.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class LabNodeStatus(KubeStruct, frozen=True):
 
 
 class LabNode(KubeStruct, frozen=True):
-    """A node with the fields that say whether it is usable."""
+    """A node, with the fields that show whether it is usable."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: LabNodeStatus = LabNodeStatus()
@@ -57,13 +57,13 @@ def manifests() -> str:
 
 
 def namespace_manifest() -> str:
-    """The first of the manifests, which is there before anything can be put into it."""
+    """The manifest of the namespace, which must exist before anything can be created in it."""
     return resources.files("fractile.lab.cluster").joinpath("manifests", "00-namespace.yaml").read_text()
 
 
 def manifests_for(webhook: str) -> str:
-    """The manifests for an API server that reaches the webhook by URL, not through a Service; "": there is none, nor
-    are there rights to configure it."""
+    """The manifests for an API server that reaches the webhook by URL, not through a Service. If ``webhook`` is "",
+    they contain neither the webhook nor the rights to configure it."""
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(manifests()))
     kept = [d for d in documents if webhook or not (_configures_webhook(d) or d["metadata"]["name"] == _WEBHOOK_RIGHTS)]
     for hook in (hook for d in kept if _configures_webhook(d) for hook in d["webhooks"]):
@@ -76,7 +76,7 @@ def _configures_webhook(document: dict[str, Any]) -> bool:
 
 
 def apply_manifests(place: ClusterLayout, programs: Programs, webhook: str) -> None:
-    """Server-side apply; SetupError with kubectl's words when the API server refuses."""
+    """Apply the manifests server-side; SetupError with kubectl's message when the API server refuses."""
     args = ["apply", "--server-side", "--force-conflicts", "--field-manager=fractile-up", "-f", "-"]
     done = subprocess.run(
         [programs["kubectl"], *args],
@@ -92,12 +92,12 @@ def apply_manifests(place: ClusterLayout, programs: Programs, webhook: str) -> N
 
 
 def kubectl_env(place: ClusterLayout, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which kubectl talks to this cluster; its cache is the cluster's, not the user's."""
+    """The environment for kubectl on this cluster; the cache is the cluster's, not the user's."""
     return {**env, "KUBECONFIG": str(place.kubeconfig), "KUBECACHEDIR": str(place.root / "kubectl-cache")}
 
 
 async def wait_policy(client: KubeClient) -> None:
-    """Wait until the API server refuses a placement written by a user: policies act some seconds after they exist."""
+    """Wait until the API server refuses a placement by a user: policies take effect seconds after their creation."""
     deadline = monotonic() + _ACTIVE_TIMEOUT
     pod = {
         "metadata": {"generateName": "fractile-policy-check-", "annotations": {ANNOTATION: "{}"}},
@@ -110,14 +110,15 @@ async def wait_policy(client: KubeClient) -> None:
         except ApiError as e:
             if ANNOTATION in e.message:
                 return
-            answer = e.message  # the service account is not there yet
+            answer = e.message  # for example, the service account does not exist yet
         if monotonic() > deadline:
             raise SetupError(f"the admission policy is not active after {_ACTIVE_TIMEOUT:.0f} s: {answer}")
         await asyncio.sleep(_POLL)
 
 
 async def wait_webhook(client: KubeClient) -> None:
-    """Wait until the API server asks the webhook: it must have the certificate's authority, and look it up again."""
+    """Wait until the API server calls the webhook: its configuration must contain the certificate's authority, and the
+    API server must have read it again."""
     mixed = {f"{RESOURCE_PREFIX}one": "1", f"{RESOURCE_PREFIX}other": "1"}  # refused by mutation
     bound = {GPU_SLOT: "1"}  # refused by validation, for its node's name
     deadline = monotonic() + _ACTIVE_TIMEOUT
@@ -131,7 +132,7 @@ async def wait_webhook(client: KubeClient) -> None:
 
 
 async def _refused(client: KubeClient, pod: Mapping[str, object]) -> str:
-    """Why the API server would not take the pod; empty when it would."""
+    """Why the API server would refuse the pod; empty when it would accept it."""
     try:
         await client.create(f"{paths.pods('default')}?dryRun=All", pod)
     except ApiError as e:
@@ -140,14 +141,14 @@ async def _refused(client: KubeClient, pod: Mapping[str, object]) -> str:
 
 
 async def label_node(client: KubeClient, node: LabNodeState) -> None:
-    """Give the node the labels of its spec."""
+    """Set the labels of the node's spec on the node."""
     there = await client.get(paths.node(node.name), LabNode)
     if not node.spec.labels.items() <= (there.metadata.labels or {}).items():
         await client.merge_patch(paths.node(node.name), {"metadata": {"labels": node.spec.labels}})
 
 
 async def unready(client: KubeClient, state: ClusterState) -> list[str]:
-    """What the nodes still lack, one sentence each; empty when all are usable."""
+    """What unusable nodes lack, one sentence each; empty when all are usable."""
     nodes, _ = await client.list(paths.nodes(), LabNode)
     by_name = {n.metadata.name: n for n in nodes}
     return [lack for one in state.nodes if (lack := _lacks(state, one, by_name.get(one.name)))]

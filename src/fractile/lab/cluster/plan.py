@@ -1,4 +1,4 @@
-"""All components of a cluster, from its state; writing the files they are started with."""
+"""Derives all components of a cluster from its state, and writes the files that they need."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,7 +16,7 @@ from fractile.lab.machine.programs import Programs
 
 
 class NodePlan(msgspec.Struct, frozen=True):
-    """The components of a node; a hollow one has no containerd, and ``kubelet`` is what plays it."""
+    """The components of a node. A hollow node has no containerd, and its ``kubelet`` is simulated."""
 
     state: LabNodeState
     containerd: Component | None
@@ -25,8 +25,8 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
-    """The components of a cluster. ``control_planes`` are Fractile's, one or several with their proxy; ``proxy`` is the
-    way to it when the chart runs it."""
+    """The components of a cluster. ``control_planes``: Fractile's, either one or several with their proxy. ``proxy``:
+    leads to the control plane when it runs from the chart."""
 
     etcd: Component
     apiserver: Component
@@ -39,7 +39,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     admin: KeyPair
 
     def components(self) -> Iterator[Component]:
-        """All of them, in the order in which they depend on each other."""
+        """All components, each after those that it depends on."""
         yield from (self.etcd, self.apiserver, self.controller_manager, self.scheduler)
         for one in self.nodes:
             yield from (c for c in (one.containerd, one.kubelet, one.agent) if c is not None)
@@ -56,7 +56,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
 
 def make(place: ClusterLayout, state: ClusterState, *, now: datetime) -> ClusterPlan:
-    """Write the files that are missing or out of date, and say what shall run."""
+    """Write the files that are missing or out of date, and return the components that should run."""
     programs = Programs.at(state.programs)
     secrets = controlplane.issue(place, state, now=now)
     config = controlplane.write_scheduler_config(place, state, secrets)

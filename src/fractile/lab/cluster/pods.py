@@ -1,9 +1,8 @@
-"""Control plane and agents that are pods of the chart, under the names that their processes have otherwise.
+"""Control plane and agents that run as pods of the chart, under the names that they have as processes.
 
-To be killed and to stay away, as a process does that nobody starts again, a pod needs a wish of its own: the control
-plane is scaled to nothing, an agent's node loses the label that the DaemonSet looks for. What is killed is killed at
-once, with no time to say goodbye, by the pid that its container has on this machine. Arguments of its own it gets by an
-upgrade of the release.
+Kubernetes would replace a killed pod. To keep it stopped like a killed process, the control plane is scaled to zero,
+and an agent's node loses the label that the DaemonSet selects. SIGKILL is sent to the pid that the container has on
+this machine, so the pod ends immediately, without a grace period. Extra arguments are set by an upgrade of the release.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ Kubectl = Callable[..., str]
 
 
 class Pods(msgspec.Struct, frozen=True):
-    """``kubectl`` runs it against the cluster and gives what it printed."""
+    """The pods of a cluster. ``kubectl`` runs kubectl against the cluster and returns its output."""
 
     place: ClusterLayout
     state: ClusterState
@@ -49,13 +48,13 @@ class Pods(msgspec.Struct, frozen=True):
         return [CONTROL_PLANE, *(f"{node.name}/agent" for node in self.state.nodes)]
 
     def process(self, name: str) -> StartedProcess | None:
-        """Of the control plane the leader's; None when nothing of that name is ready."""
+        """The process of a ready pod, for the control plane the leader's; None when no pod of that name is ready."""
         ready = [p for p in self._pods(name) if _is_ready(p)]
         return next((found for pod in ready for found in self._processes(pod)), None)
 
     def kill(self, name: str, number: int) -> None:
-        """It stays away when the signal is to end it."""
-        if number == signal.SIGCONT:  # whoever was stopped is not ready any more
+        """Send the signal; after SIGKILL and SIGTERM the component stays stopped."""
+        if number == signal.SIGCONT:  # a pod stopped by SIGSTOP is no longer ready
             for found in (found for pod in self._pods(name) for found in self._processes(pod)):
                 processes.send(found, number)
             return
@@ -73,14 +72,14 @@ class Pods(msgspec.Struct, frozen=True):
         self._wait(f"{name} to be gone", lambda: not self._pods(name))
 
     def start(self, name: str, args: Sequence[str]) -> None:
-        """With ``args`` beside those of the chart, and without those of an earlier start."""
+        """Start the component with ``args`` in addition to the chart's, without those of an earlier start."""
         values = with_arguments(chart.values(self.place, self.state), args)
-        self._want(name, wanted=True)  # before Helm looks: it does not write over a number of replicas that differs
+        self._want(name, wanted=True)  # before Helm: it does not overwrite a changed number of replicas
         chart.Helm(self.place).ensure(values)
         self._wait(f"{name} to be ready", lambda: self._is_current(name))
 
     def log(self, name: str) -> Path:
-        """What the pods of that name have written in one file; also those that ``kill`` has ended."""
+        """One file with the logs of all pods of that name, including those that ``kill`` has ended."""
         self._keep(name)
         file = self.place.log(name)
         kept = sorted(self._kept(name).glob("*"), key=lambda p: p.stat().st_mtime)
@@ -88,14 +87,14 @@ class Pods(msgspec.Struct, frozen=True):
         return file
 
     def _keep(self, name: str) -> None:
-        """Copies: with a pod its log goes from the node."""
+        """Copy the logs of the pods, which are removed from the node together with the pod."""
         pattern = f"{NAMESPACE}_fractile-agent-*/agent/*.log"
         if name == CONTROL_PLANE:
             pattern = f"{NAMESPACE}_fractile-*/control-plane/*.log"
         self._kept(name).mkdir(parents=True, exist_ok=True)
         for index in [n.index for n in self.state.nodes if name in (CONTROL_PLANE, f"{n.name}/agent")]:
             for path in (self.place.node(index).log / "pods").glob(pattern):
-                with contextlib.suppress(FileNotFoundError):  # it goes while we look
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
                     shutil.copy2(path, self._kept(name) / f"{path.parts[-3]}.{path.name}")
 
     def _kept(self, name: str) -> Path:
@@ -117,14 +116,14 @@ class Pods(msgspec.Struct, frozen=True):
         return [p for p in pods if name == CONTROL_PLANE or p["spec"].get("nodeName") == node]
 
     def _is_current(self, name: str) -> bool:
-        """Whether it is ready, and all pods of that name run with the arguments that the release has now."""
+        """Whether a pod of that name is ready, and all of them run with the present arguments of the release."""
         kind = "deployment/fractile" if name == CONTROL_PLANE else "daemonset/fractile-agent"
         template = json.loads(self.kubectl("-n", NAMESPACE, "get", kind, "-o", "json"))["spec"]["template"]
         pods = self._pods(name)
         return all(_args(p) == _args(template) for p in pods) and any(_is_ready(p) for p in pods)
 
     def _processes(self, pod: dict[str, Any]) -> list[StartedProcess]:
-        """The first process of each container, on this machine."""
+        """The first process of each container, by its pid on this machine."""
         if not pod["spec"].get("nodeName"):
             return []
         index = self.state.node(pod["spec"]["nodeName"]).index
@@ -150,12 +149,12 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 
 def _args(pod: dict[str, Any]) -> list[str]:
-    """Of a pod, or of a template of one."""
+    """The arguments of a pod or a pod template."""
     args: list[str] = pod["spec"]["containers"][0].get("args", [])
     return args
 
 
 def _said(line: str) -> str:
-    """Without what the container runtime writes before each line: time, stream, tag."""
+    """The log line without the container runtime's prefix: time, stream, tag."""
     parts = line.split(" ", 3)
     return f"{parts[3]}\n" if len(parts) == 4 else ""

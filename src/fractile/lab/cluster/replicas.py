@@ -1,6 +1,6 @@
-"""Several control planes of a local cluster, as processes: each with ports of its own behind those that others know.
+"""Several control planes of a local cluster, as processes: each has its own ports behind the cluster's ports.
 
-One has neither Lease nor proxy: after a crash nobody need wait for the lease of the dead one.
+A single one has neither Lease nor proxy: a restart after a crash need not wait for the old lease to expire.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ NAMES = (CONTROL_PLANE, *(f"{CONTROL_PLANE}-{number}" for number in range(1, MOS
 
 
 def decide(place: ClusterLayout, state: ClusterState, count: int) -> ClusterState:
-    """The state with so many replicas. SetupError when it cannot have them."""
+    """The state with ``count`` replicas. SetupError when that is impossible."""
     if not 1 <= count <= MOST:
         raise SetupError(f"--replicas {count} is not possible; give 1 to {MOST}")
     if state.image:
@@ -39,14 +39,14 @@ def decide(place: ClusterLayout, state: ClusterState, count: int) -> ClusterStat
 
 
 def names(state: ClusterState) -> list[str]:
-    """Of what ``components`` makes."""
+    """The names of the components that ``components`` returns."""
     numbered = [f"{CONTROL_PLANE}-{number}" for number, _ in enumerate(state.replicas, start=1)]
     return [*numbered, PROXY] if numbered else [CONTROL_PLANE]
 
 
 def stop_unwanted(place: ClusterLayout, before: ClusterState | None, wanted: ClusterState) -> None:
-    """Those that are not wanted any more, also when an `up` that was killed left them; all of them when they have to
-    start again."""
+    """Stop control planes that are no longer wanted, even those left by a killed `up`; stop all of them when they have
+    to be restarted."""
     changed = before is not None and (before.policy, before.replicas) != (wanted.policy, wanted.replicas)
     for name in NAMES:
         if changed or name not in names(wanted):
@@ -54,7 +54,7 @@ def stop_unwanted(place: ClusterLayout, before: ClusterState | None, wanted: Clu
 
 
 def components(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> tuple[Component, ...]:
-    """What runs Fractile's control plane: one process, or replicas and their proxy."""
+    """The components of Fractile's control plane: one process, or replicas and their proxy."""
     if not state.replicas:
         return (fractile_control_plane(place, state, secrets),)
     return (*_replicas(place, state, secrets), _proxy(state, secrets))
@@ -68,12 +68,12 @@ def _replicas(place: ClusterLayout, state: ClusterState, secrets: Secrets) -> It
         )
         one = fractile_control_plane(place, there, secrets)
         argv = tuple(a for a in one.argv if a != controlplane.NO_LEASE)
-        alive = HttpProbe(f"https://127.0.0.1:{ports.control_plane}/healthz", secrets.ca)  # who stands by is not ready
+        alive = HttpProbe(f"https://127.0.0.1:{ports.control_plane}/healthz", secrets.ca)  # a standby is not ready
         yield msgspec.structs.replace(one, name=f"{CONTROL_PLANE}-{number}", argv=argv, probe=alive)
 
 
 def _proxy(state: ClusterState, secrets: Secrets) -> Component:
-    """Ready when the leader answers through it."""
+    """The proxy to the leader; ready when the leader answers through it."""
     argv = (
         *fractile_program(),
         PROXY,

@@ -1,7 +1,7 @@
-"""What a local cluster shall be: nodes with names, labels and cards, resolved from the command line or a file.
+"""The specification of a local cluster: nodes with names, labels and cards, resolved from the command line or a file.
 
-UUIDs that are not given are derived from cluster, node and index, so a cluster that is started again has the same
-cards: kubelet's record and the pods' placements name them.
+UUIDs that are not given are derived from cluster, node and index, so a restarted cluster has the same cards, which
+kubelet's record and the pods' placements name.
 """
 
 import uuid
@@ -23,17 +23,17 @@ _UUIDS = uuid.UUID("7f3d2c4e-52a1-4b0c-9d7e-0f6c1f0a9b11")  # our own name space
 
 
 class NodeSpec(msgspec.Struct, frozen=True):
-    """One node as it shall be."""
+    """The specification of one node."""
 
     name: NodeName
     labels: dict[str, str]
     cards: tuple[Card, ...]
     links: tuple[Link, ...] = ()
-    devices: str = ""  # what its agent reads of devices that are no GPUs
+    devices: str = ""  # the content of the file from which its agent reads non-GPU devices
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
-    """One cluster as it shall be."""
+    """The specification of one cluster."""
 
     unit: MemoryUnit
     nodes: tuple[NodeSpec, ...]
@@ -42,7 +42,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 def from_options(
     cluster: str, *, nodes: int = DEFAULT_NODES, cards: str = DEFAULT_CARDS, unit: MemoryUnit = MemoryUnit.MiB
 ) -> ClusterSpec:
-    """``nodes`` equal nodes node-1, node-2, ... ; WireError or SetupError when the wish makes no sense."""
+    """``nodes`` equal nodes node-1, node-2, ... ; WireError or SetupError when the options are invalid."""
     if not 1 <= nodes <= MAX_NODES:
         raise SetupError(f"--nodes {nodes} is not possible; give 1 to {MAX_NODES}")
     return _checked(_resolve(cluster, [NodeGroup(cards=parse_cards(cards), count=nodes)], unit))

@@ -11,8 +11,8 @@ _JOINED = (Link(between=(1, 3), type="NV2"),)
 
 
 def demo_spec(cluster: str) -> ClusterSpec:
-    """n1, n2 and n3 with two equal cards; n4 with four of different size, which in their sum stay below 60,000 MiB, and
-    of which the second and the last are joined by NVLink."""
+    """n1, n2 and n3 have two equal cards each. n4 has four cards of different size, together below 60,000 MiB; NVLink
+    connects the second and the last."""
     two = (CardGroup(model=_MODEL, memory=CARD, count=2),)
     mixed = tuple(CardGroup(model=_MODEL, memory=size) for size in (12_207, 8138, 4069, CARD))
     nodes = [NodeGroup(name=f"n{i}", cards=two) for i in (1, 2, 3)]
@@ -21,7 +21,7 @@ def demo_spec(cluster: str) -> ClusterSpec:
 
 
 class LocalStage:
-    """A local cluster as the demonstrations want it (``demos.DemoCluster``)."""
+    """A local cluster as a ``demos.DemoCluster``."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster

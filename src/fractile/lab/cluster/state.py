@@ -1,7 +1,7 @@
-"""What is decided once about a cluster and kept: its spec, ports, networks, and whether its nodes are hollow.
+"""The state of a cluster that is decided once and kept: its spec, ports, networks, and whether its nodes are hollow.
 
-Version 1, JSON, written in one step. Which processes run is not in here: each process keeps its own record
-(see processes.py), so no crash can make the two disagree.
+Version 1, JSON, written atomically. It does not say which processes run: each process has its own record (see
+processes.py), so no crash can make the two disagree.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ VERSION = 1
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Loopback ports, chosen once. A cluster of an earlier version has no ``webhook``, and no webhook."""
+    """Loopback ports, chosen once. ``webhook`` is 0 in a cluster of an earlier version, which has no webhook."""
 
     etcd: int
     etcd_peer: int
@@ -31,14 +31,14 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class ReplicaPorts(msgspec.Struct, frozen=True):
-    """Loopback ports of one of several control planes, behind those of ``Ports``."""
+    """Loopback ports of one of several control planes; the ports of ``Ports`` lead to them."""
 
     control_plane: int
     webhook: int
 
 
 class LabNodeState(msgspec.Struct, frozen=True):
-    """One node; ``index`` names its folder, bridge and network, and never changes."""
+    """One node. ``index`` determines its folder, bridge and network, and never changes."""
 
     index: int
     spec: NodeSpec
@@ -58,10 +58,10 @@ class LabNodeState(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """``hollow`` is the reason why the nodes have no kubelet, empty when they have. ``native`` is the folder of the
-    library and of simgpu, empty when limits are not enforced. ``policy``: how nodes are chosen; empty: as by default.
-    ``image``: what the pods of the chart run; empty: Fractile is processes. ``replicas``: several control planes that
-    are processes; empty: there is one."""
+    """``hollow``: why the nodes have no kubelet; empty when they have one. ``native``: the folder of the library and
+    simgpu; empty when limits are not enforced. ``policy``: how nodes are chosen; empty: the default. ``image``: the
+    image of the chart's pods; empty: Fractile runs as processes. ``replicas``: several control planes as processes;
+    empty: only one."""
 
     version: int
     spec: ClusterSpec
@@ -84,7 +84,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 def _plain(value: object) -> object:
-    """For msgspec, which does not know mappings of ours."""
+    """Encode our mappings, which msgspec does not know."""
     if isinstance(value, Properties):
         return dict(value)
     raise NotImplementedError(type(value))
@@ -100,7 +100,7 @@ _decoder = msgspec.json.Decoder(ClusterState, dec_hook=_properties)
 
 
 def load(place: ClusterLayout) -> ClusterState | None:
-    """The kept state; None when the cluster was never begun. SetupError when this version cannot read it."""
+    """The kept state; None when the cluster was never started. SetupError when this version cannot read it."""
     try:
         raw = place.state.read_bytes()
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def first(place: ClusterLayout, spec: ClusterSpec, *, hollow: str, fractile: boo
 
 
 def grown(place: ClusterLayout, state: ClusterState, spec: ClusterSpec) -> ClusterState:
-    """The state with the nodes of ``spec`` that it lacks."""
+    """The state, extended by the nodes of ``spec`` that it lacks."""
     known = {n.name for n in state.nodes}
     new = [n for n in spec.nodes if n.name not in known]
     if not new:
@@ -146,13 +146,13 @@ def grown(place: ClusterLayout, state: ClusterState, spec: ClusterSpec) -> Clust
 
 
 def taken_ports(place: ClusterLayout, *own: ClusterState) -> set[int]:
-    """Of this user's other clusters, and of ``own``."""
+    """The ports of this user's other clusters and of ``own``."""
     some = [one for state in (*own, *_others(place)) for one in (state.ports, *state.replicas)]
     return {port for one in some for port in msgspec.structs.astuple(one)}
 
 
 def check_same(place: ClusterLayout, state: ClusterState, wanted: ClusterSpec) -> None:
-    """Refuse what a living cluster cannot become; nodes may be added."""
+    """Raise SetupError if the existing cluster cannot be changed to ``wanted``; nodes may be added."""
     nodes = {n.name: n.spec for n in state.nodes}
     gone = nodes.keys() - {n.name for n in wanted.nodes}
     changed = [n.name for n in wanted.nodes if n.name in nodes and nodes[n.name] != n]
@@ -171,7 +171,7 @@ def check_same(place: ClusterLayout, state: ClusterState, wanted: ClusterSpec) -
 
 
 def _others(place: ClusterLayout) -> list[ClusterState]:
-    """This user's other clusters, also those that do not run."""
+    """This user's other clusters, including those that do not run."""
     found: list[ClusterState] = []
     for file in place.root.parent.glob("*/state.json"):
         if file != place.state:
@@ -181,4 +181,4 @@ def _others(place: ClusterLayout) -> list[ClusterState]:
 
 
 def _unreadable(place: ClusterLayout, why: str) -> str:
-    return f"{place.state} cannot be read ({why}); run `fractile down --name {place.name}` and start anew"
+    return f"{place.state} cannot be read ({why}); run `fractile down --name {place.name}` and start again"

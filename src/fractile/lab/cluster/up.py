@@ -1,4 +1,4 @@
-"""`fractile up`: brings a cluster from whatever it is now to what it shall be."""
+"""`fractile up`: brings a cluster from its present state to the wanted state."""
 
 import asyncio
 from collections.abc import Mapping
@@ -33,9 +33,10 @@ _POLL = 0.2
 
 
 class UpOptions(msgspec.Struct, frozen=True):
-    """What a person asks for. Without a spec: the cluster as it was, or the default one. ``sharing``: the text of a
-    file of rules about how cards may be cut; None: those that there are. ``policy``: how nodes are chosen, likewise.
-    ``chart``: Fractile as pods, from its chart. ``replicas``: how many control planes as processes, likewise."""
+    """What the user asks for. ``spec``: None keeps the existing cluster, or starts the default one. ``sharing``: the
+    text of a file of sharing rules; None keeps the present rules. ``policy``: how nodes are chosen; None keeps it.
+    ``chart``: run Fractile as pods, from its chart. ``replicas``: the number of control planes as processes; None keeps
+    it."""
 
     spec: ClusterSpec | None = None
     hollow: bool = False
@@ -57,10 +58,10 @@ class StartedCluster(msgspec.Struct, frozen=True):
 async def up(
     place: ClusterLayout, wish: UpOptions, *, env: Mapping[str, str], progress: Progress, now: datetime
 ) -> StartedCluster:
-    """Start what does not run, wait until all of it works. Safe to repeat after any crash."""
+    """Start what does not run, and wait until everything works. Safe to repeat after any crash."""
     began = monotonic()
     with locked(place):
-        # 1. What the cluster shall be: kept from the last time, or decided now.
+        # 1. The wanted state of the cluster: kept from the last time, or decided now.
         before = state.load(place)
         wanted = await asyncio.to_thread(_decide, place, wish, env, progress)
         # 2. The files of all components.
@@ -106,13 +107,14 @@ def _decide(place: ClusterLayout, wish: UpOptions, env: Mapping[str, str], progr
 def _with_chart(
     decided: ClusterState, kept: ClusterState | None, env: Mapping[str, str], progress: Progress, *, wish_again: bool
 ) -> ClusterState:
-    """What runs as processes cannot become pods, or the other way round, without somebody dropping what it holds."""
+    """The state with the chart's image. SetupError for a cluster that runs Fractile as processes, which cannot become
+    pods without dropping what they hold."""
     if kept is not None and not kept.image:
         raise SetupError("this cluster runs Fractile as processes; take it down first, or choose another --name")
     if why := chart.why_impossible(decided.hollow, decided.native):
         raise SetupError(why)
     if kept is not None and not wish_again:
-        return decided  # to heal a cluster is no reason to upgrade it
+        return decided  # repairing a cluster does not upgrade it
     return msgspec.structs.replace(decided, image=chart.ensure_image(env, progress).name)
 
 
@@ -121,7 +123,7 @@ def _why_hollow(wish: UpOptions, env: Mapping[str, str], progress: Progress) -> 
 
 
 def _put_sharing(place: ClusterLayout, text: str | None) -> None:
-    """A control plane that runs sees the change by itself; the file is there without rules too, so that it can."""
+    """Write the sharing rules; a running control plane watches the file, which exists even without rules."""
     if text is not None or not place.sharing.exists():
         place.write(place.sharing, text or "version: 1\n")
 
@@ -192,7 +194,8 @@ def _import_images(place: ClusterLayout, wanted: ClusterState, node: NodePlan) -
 
 
 def _prepare(place: ClusterLayout, node: NodePlan) -> None:
-    """Bridge and mount namespace. A new namespace begins clean: what ran in an old one cannot be reached from it."""
+    """Make the bridge and the mount namespace. Before a new namespace is made, everything in the old one is stopped,
+    since the new one cannot reach it."""
     index = node.state.index
     network.ensure_bridge(network.bridge_name(place.name, index), IPv4Network(node.state.subnet))
     if mounts.is_complete(place, index):
@@ -236,7 +239,7 @@ def _check_alive(place: ClusterLayout, planned: ClusterPlan) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error to show: what a person can understand before anything else."""
+    """The error to show; errors meant for users come first."""
     known = group.subgroup(FractileError)
     error: BaseException = known or group
     while isinstance(error, BaseExceptionGroup):

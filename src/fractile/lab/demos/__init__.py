@@ -1,1 +1,1 @@
-"""The demonstrations of ``fractile demo``, and the pods that they run."""
+"""The demonstrations of ``fractile demo``, and their pods."""

@@ -1,6 +1,6 @@
-"""What is free on a local cluster's cards, and who holds the rest: from the objects of the cards, through kubectl.
+"""What is free on a local cluster's cards, and which pods hold the rest: from the cards' objects, through kubectl.
 
-The agents say in them who holds a card, a few seconds late at most.
+The agents write the holders of a card into its object, a few seconds late at most.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def free(kubectl: Kubectl, node: str) -> list[int]:
-    """MiB on each card of the node, by index."""
+    """The free MiB of each card of the node, by index."""
     return [_mib(c.spec.memory) - _mib(c.status.used.memory if c.status.used else "") for c in _cards(kubectl, node)]
 
 
 def others(kubectl: Kubectl, namespace: str) -> Iterator[str]:
-    """The parts of cards that pods of other namespaces hold."""
+    """The pods of other namespaces that hold parts of cards, in words."""
     for card in _cards(kubectl):
         for held in card.status.bound_to or ():
             if held.namespace != namespace:

@@ -1,8 +1,8 @@
-"""The demonstrations: each puts pods on a cluster, looks at what became of them, and says so in a line or two.
+"""The demonstrations: each runs pods on a cluster, checks what became of them, and reports that in a line or two.
 
-They are the end-to-end tests as well (tests/e2e/test_demos.py), so each checks what it says and raises DemoFailed when
-the cluster did something else. All run in a namespace of their own on four nodes: n1, n2, n3 with two equal cards of
-16,276 MiB, n4 with four cards of different size. The numbers are those of evidence/gpushare.md#worked-example.
+They are also end-to-end tests (tests/e2e/test_demos.py), so each checks its claims and raises DemoFailed when the
+cluster behaves differently. All run in their own namespace on four nodes: n1, n2 and n3 with two equal cards of 16,276
+MiB, and n4 with four cards of different size. The numbers are those of evidence/gpushare.md#worked-example.
 """
 
 import time
@@ -22,30 +22,30 @@ from fractile.wire.fractile.device_ids import count_by_card
 
 CARD = 16_276  # MiB
 
-_NEXT = 120.0  # seconds; unwoken, kube-scheduler tries the pod again after five minutes
+_NEXT = 120.0  # seconds; without a wake-up, kube-scheduler would retry the pod only after five minutes
 _QUICK = 5.0
 
 
 class DemoFailed(FractileError):
-    """The cluster did not do what the demonstration says it does."""
+    """The cluster did not behave as the demonstration claims."""
 
 
 Record = Mapping[tuple[str, str, str], Mapping[str, Sequence[str]]]  # namespace, pod, container -> resource -> ids
 
 
 class DemoCluster(Protocol):
-    """The cluster as the demonstrations see it."""
+    """The operations on a cluster that the demonstrations need."""
 
     def kubectl(self, *args: str, stdin: str | None = None) -> str: ...
 
     def kubelet_record(self, node: str) -> Record:
-        """What kubelet itself says about the devices of its containers (pod-resources)."""
+        """kubelet's own record of its containers' devices (pod-resources)."""
         ...
 
     def restart_kubelet(self, node: str) -> None: ...
 
     def restart_control_plane(self, *, crash_at: str = "") -> None:
-        """Stop the control plane and start it again; with ``crash_at`` it ends itself at that step, as by kill -9."""
+        """Restart the control plane; with ``crash_at`` it kills itself at that step, as by kill -9."""
         ...
 
     def control_plane_runs(self) -> bool: ...
@@ -71,13 +71,13 @@ def pack(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 
 
 def too_large(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """gpushare's second demonstration: the node's sum would suffice, no single card does."""
+    """gpushare's second demonstration: the node's total would suffice, but no single card does."""
     work.apply([w.pod(f"holder-{i}", w.container(memory=9000), nodes=["n1"]) for i in (1, 2)])
     work.wait_running("holder-1", "holder-2")
     work.apply([w.pod("large", w.container(memory=10_000), nodes=["n1"])])
     reason = work.wait_refused("large")
     _expect("10000 MiB asked on one card" in reason and "7276 MiB" in reason, f"the event should say why: {reason}")
-    work.sleep(3)  # it must stay refused, not only be refused once
+    work.sleep(3)  # it must stay refused
     _expect(w.phase(work.pods()["large"]) == "Pending", "the pod should stay Pending")
     yield "n1 has 2 x 7276 MiB free, so its sum of 14552 MiB would do for a pod of 10000 MiB, but no card has it:"
     yield f'   event: "{reason}"'
@@ -91,7 +91,7 @@ def too_large(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 
 
 def three_nodes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """N1 is refused by the default scheduler's sum, N2 by Fractile, N3 is chosen."""
+    """n1 is refused by the default scheduler's sum and n2 by Fractile; n3 is chosen."""
     use = {"n1": [CARD, 12_207], "n2": [12_207, 12_207], "n3": [8138, CARD]}
     for node, sizes in use.items():
         for i, size in enumerate(sizes):
@@ -112,7 +112,7 @@ def three_nodes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 
 
 def best_fit(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """Of the cards that fit, the one with least left."""
+    """Of the cards that fit, the one with the least memory left is chosen."""
     asked = 8138
     free = card_use.free(stage.kubectl, "n4")
     rooms = [(room - asked, index) for index, room in enumerate(free) if room >= asked]
@@ -128,7 +128,7 @@ def best_fit(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 
 
 def shapes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """Whole cards beside slices on one node; several containers, an init container and a sidecar in one pod."""
+    """Whole cards and slices on one node; several containers, an init container and a sidecar in one pod."""
     work.apply([w.pod("slice", w.container(memory=2000), nodes=["n1"])])
     work.wait_running("slice")
     work.apply([w.pod("whole", w.container(count=1), nodes=["n1"])])
@@ -180,7 +180,7 @@ def inside(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 
 
 def fifty(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """Fifty equal pods in one apply, kubelets restarted in the middle: everybody gets the card of its placement."""
+    """Fifty equal pods in one apply, with kubelets restarted midway: each pod gets the card of its placement."""
     names = [f"fifty-{i:02}" for i in range(50)]
     pods = {name: w.pod(name, w.container(memory=1024), nodes=["n1", "n2"]) for name in names}
     work.apply([*pods.values()])
@@ -199,7 +199,7 @@ def fifty(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     yield f"50 pods of 1024 MiB in one apply, both kubelets restarted in the middle: all run after {seconds:.0f} s on"
     yield f"   {len(cards)} cards; each container's environment and kubelet's record name the card of its placement."
     if remade:
-        yield f"   {len(remade)} that kubelet had refused before it knew the node's cards again were made anew."
+        yield f"   {len(remade)} that kubelet had refused before it knew the node's cards again were made again."
     work.delete(wait=120)
     full = [f"full-{i}" for i in range(4)]
     work.apply([w.pod(name, w.container(memory=CARD), nodes=["n1", "n2"]) for name in full])
@@ -212,9 +212,9 @@ def fifty(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 def running_in_the_end(
     work: DemoWorkload, pods: Mapping[str, Manifest], ran: Collection[str]
 ) -> tuple[dict[str, Manifest], list[str]]:
-    """All pods when they run, and those that were made anew, as a controller would: kubelet fails for good what it
-    admits before it has heard the agent's devices (docs/operate/recovery.md). None that ran before may be among
-    them."""
+    """Wait until all pods run; return them, and the names of those recreated here as a controller would. kubelet
+    permanently fails pods that it admits before it knows the agent's devices (docs/operate/recovery.md). A pod that ran
+    before must not be among them."""
     remade: list[str] = []
     while True:
         try:
@@ -234,11 +234,11 @@ def _refused_by_kubelet(pod: Manifest) -> bool:
 
 
 def crashes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
-    """kill -9 of the control plane before and after its one write: charged once, nothing leaks, the pod runs."""
+    """kill -9 of the control plane before and after its one write: the pod runs, is charged once, and nothing leaks."""
     try:
         yield from _crash_twice(stage, work)
     except FractileError:
-        stage.restart_control_plane()  # never leave one behind that will end itself
+        stage.restart_control_plane()  # do not leave a control plane that will kill itself
         raise
 
 
@@ -279,7 +279,7 @@ DEMOS: tuple[Demo, ...] = (
 
 
 def check_not_overallocated(pods: Mapping[str, Manifest]) -> None:
-    """The placements of the pods, added up per card, stay within CARD."""
+    """Check that the placements of the pods, added up per card, do not exceed CARD."""
     used: dict[str, int] = {}
     for pod in pods.values():
         for part in w.placement_of(pod).containers:
@@ -290,7 +290,7 @@ def check_not_overallocated(pods: Mapping[str, Manifest]) -> None:
 
 
 def check_environment(work: DemoWorkload, pods: Mapping[str, Manifest]) -> None:
-    """Every container sees exactly the card of its own placement."""
+    """Check that every container sees exactly the card of its own placement."""
     with ThreadPoolExecutor(4) as pool:
         seen = dict(zip(pods, pool.map(work.environment, pods), strict=True))
     for name, pod in pods.items():
@@ -300,7 +300,7 @@ def check_environment(work: DemoWorkload, pods: Mapping[str, Manifest]) -> None:
 
 
 def check_kubelet_record(stage: DemoCluster, namespace: str, pods: Mapping[str, Manifest]) -> None:
-    """Kubelet's own record gives every container the cards and amounts of its placement."""
+    """Check that kubelet's own record gives every container the cards and amounts of its placement."""
     records = {node: stage.kubelet_record(node) for node in {w.node_of(pod) for pod in pods.values()}}
     for name, pod in pods.items():
         for part in w.placement_of(pod).containers:
@@ -310,7 +310,7 @@ def check_kubelet_record(stage: DemoCluster, namespace: str, pods: Mapping[str, 
 
 
 def _wait_assigned(work: DemoWorkload, name: str, noted: dict[str, str]) -> dict[str, str]:
-    """The agent says ASSIGNED after the container was prepared; give that write time."""
+    """Wait for the annotation ASSIGNED, which the agent writes after it has prepared the container."""
 
     def assigned() -> bool:
         noted.update(w.annotations(work.pods()[name]))

@@ -1,4 +1,4 @@
-"""Pods for demonstrations and end-to-end tests: manifests, and waiting for what becomes of them, through kubectl."""
+"""Pods for demonstrations and end-to-end tests: builds manifests, and waits for their pods through kubectl."""
 
 import json
 import time
@@ -12,13 +12,13 @@ from fractile.wire.fractile import placement
 
 IMAGE = "fractile.dev/busybox:1"
 
-_TELL = 10.0  # seconds of a wait after which a person hears of it, and again
+_TELL = 10.0  # seconds between progress messages about a wait
 
 Manifest = dict[str, Any]
 
 
 class Kubectl(Protocol):
-    """Runs kubectl and returns what it printed; raises FractileError with its message when it fails."""
+    """Runs kubectl and returns its output; raises FractileError with its message when it fails."""
 
     def __call__(self, *args: str, stdin: str | None = None) -> str: ...
 
@@ -35,7 +35,7 @@ def container(
     command: str = "sleep 1000000",
     sidecar: bool = False,
 ) -> Manifest:
-    """A container that asks for that many units of GPU memory, or that many whole cards."""
+    """A container that asks for ``memory`` units of GPU memory, or for ``count`` whole cards."""
     limits = {MEMORY: str(memory)} if memory else {}
     limits |= {COUNT: str(count)} if count else {}
     body: Manifest = {
@@ -55,7 +55,7 @@ def pod(
     nodes: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """A pod that may run on the given nodes only (any when none are given)."""
+    """A pod that may run only on the given nodes, or on any if none are given."""
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     spec: Manifest = {
@@ -74,7 +74,7 @@ def pod(
 
 
 class DemoWorkload:
-    """The pods of one namespace. ``told`` gets a line for each wait that lasts."""
+    """The pods of one namespace. ``told`` is called with a line about each long wait."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DemoWorkload:
         self.namespace = namespace
 
     def create_namespace(self) -> None:
-        """Create the namespace and wait for its service account, without which no pod is admitted."""
+        """Create the namespace and wait for its service account, which pods need to be admitted."""
         self.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}])
         self.wait_until(20, "the default service account", self._has_service_account)
 
@@ -102,7 +102,7 @@ class DemoWorkload:
         self._kubectl("-n", self.namespace, "apply", "-f", "-", stdin=json.dumps(document))
 
     def delete(self, *names: str, wait: float = 60) -> None:
-        """Delete the pods, all of the namespace when none are named, and wait until they are gone."""
+        """Delete the named pods, or all pods of the namespace, and wait until they are gone."""
         what = names or ("--all",)
         self._kubectl("-n", self.namespace, "delete", "pod", *what, "--ignore-not-found", "--wait=false")
         self.wait_gone(*names, seconds=wait)
@@ -113,8 +113,8 @@ class DemoWorkload:
         return {item["metadata"]["name"]: item for item in items}
 
     def wait_running(self, *names: str, seconds: float = 60) -> dict[str, Manifest]:
-        """Wait until all named pods run; the pods by name. A failed pod ends the wait at once. If time is up, the error
-        has what kube-scheduler said last of the first pod that does not run."""
+        """Wait until all named pods run; return them by name. NotInTime immediately if a pod fails, and on a timeout,
+        with kube-scheduler's last message about the first pod that does not run."""
         seen: dict[str, Manifest] = {}
 
         def running() -> bool:
@@ -132,7 +132,7 @@ class DemoWorkload:
         return {n: seen[n] for n in names}
 
     def wait_refused(self, name: str, *, seconds: float = 30) -> str:
-        """Wait until kube-scheduler says why the pod cannot run; the text of that event."""
+        """Wait until kube-scheduler says why the pod cannot run; return the text of that event."""
         found: list[str] = []
 
         def refused() -> bool:
@@ -143,33 +143,33 @@ class DemoWorkload:
         return found[-1]
 
     def wait_gone(self, *names: str, seconds: float = 60) -> None:
-        """Wait until the named pods, or all, exist no more."""
+        """Wait until the named pods, or all pods, no longer exist."""
         self.wait_until(seconds, "pods to be gone", lambda: self._none_left(names))
 
     def events(self, name: str) -> list[Manifest]:
-        """The events of the pod that has the name now, oldest first; not those of its predecessors."""
+        """The events of the present pod of that name, oldest first, without those of its predecessors."""
         uid = self.pods()[name]["metadata"]["uid"]
         selector = f"--field-selector=involvedObject.uid={uid}"
         items = json.loads(self._kubectl("-n", self.namespace, "get", "events", selector, "-o", "json"))["items"]
         return sorted(items, key=lambda e: e["metadata"]["resourceVersion"])
 
     def environment(self, name: str, container: str = "main") -> dict[str, str]:
-        """The environment that a running container really has."""
+        """The actual environment of a running container."""
         text = self._kubectl("-n", self.namespace, "exec", name, "-c", container, "--", "env")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
     def _refusal(self, name: str) -> str:
-        """The end of a sentence: why the pod waits, if kube-scheduler has said that."""
+        """Why the pod waits, as the end of a sentence; empty if kube-scheduler has not said so."""
         try:
             said = [e["message"] for e in self.events(name) if e["reason"] == "FailedScheduling"]
-        except (FractileError, KeyError):  # it is gone
+        except (FractileError, KeyError):  # the pod is gone
             return ""
         return f"; {name}: {said[-1]}" if said else ""
 
     def wait_until(
         self, seconds: float, what: str, done: Callable[[], bool], *, why: Callable[[], str] = lambda: ""
     ) -> None:
-        """Ask until it is done; NotInTime, with ``why`` at its end, after so many seconds."""
+        """Poll ``done`` until it is true; NotInTime, ending with ``why``, after ``seconds``."""
         began = self.clock()
         tell = began + _TELL
         while not done():

@@ -1,1 +1,1 @@
-"""Nodes without machines: a kubelet that runs no containers, with the devices of a real node."""
+"""Hollow nodes: a simulated kubelet that runs no containers but manages devices like a real node."""

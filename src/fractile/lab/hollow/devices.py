@@ -1,14 +1,14 @@
-"""Kubelet's device manager, played: the same choices, calls, order and record as the real one, without containers.
+"""Simulates kubelet's device manager: the same choices, calls, order and record as the real one, without containers.
 
     admit(pod): for each container in order, for each resource in random order
         recorded already? ─> reuse what a finished init container of the pod held ─> GetPreferredAllocation
         ─> honoured where it is a subset of the free ones, else random ─> Allocate ─> checkpoint
     pre_start(pod, container): PreStart where the plugin asked for it; what the container asks for and does not hold,
-        since its plugin came after the admission, is allocated now: from the pod's own worker, beside all others
+        since its plugin registered after the admission, is allocated now: by the pod's own worker, concurrently
 
-Source: pkg/kubelet/cm/devicemanager of Kubernetes 1.36.3 (manager.go, pod_devices.go, plugin/v1beta1), restated; what
-the real one does in each case was read there and seen (evidence/kubelet.md#choice-of-ids), and tests/contract holds
-both to it.
+Source: pkg/kubelet/cm/devicemanager of Kubernetes 1.36.3 (manager.go, pod_devices.go, plugin/v1beta1), reimplemented.
+The behaviour of the real one in each case was read there and observed (evidence/kubelet.md#choice-of-ids);
+tests/contract checks both against it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from fractile.wire.foreign.kubelet_checkpoint import Recorded
 from fractile.wire.kubernetes.objects import Container, Pod
 from fractile.wire.quantity import whole_number
 
-_PRE_START = 30.0  # seconds; the only call of a plugin that kubelet bounds
+_PRE_START = 30.0  # seconds; the only plugin call for which kubelet has a timeout
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +40,17 @@ Ids = set[str]
 
 
 class NotAdmitted(FractileError):
-    """Kubelet's admission fails: the pod is Failed with the reason UnexpectedAdmissionError, for good."""
+    """Kubelet's admission fails: the pod is permanently Failed with the reason UnexpectedAdmissionError."""
 
 
 class NotStarted(FractileError):
-    """A container cannot start now; kubelet tries again."""
+    """A container cannot start now; kubelet will retry."""
 
 
 class Panicked(FractileError):
-    """Kubelet dies: "assignment to entry in nil map". Allocations of two pods at a time, which only late ones can be,
-    take each other's memory of init containers away (devicesToReuse in manager.go; seen with 1.36.3)."""
+    """Kubelet crashes: "assignment to entry in nil map". When two pods are allocated at the same time, which happens
+    only for late allocations, each deletes the other's record of init containers (devicesToReuse in manager.go; seen
+    with 1.36.3)."""
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -64,8 +65,8 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class DeviceManager:
-    """``active`` gives the UIDs of the pods that are not finished; ``running`` says whether a container runs already,
-    which kubelet asks the runtime when it starts."""
+    """``active``: returns the UIDs of the pods that are not finished. ``running``: says whether a container already
+    runs, which kubelet asks the runtime when it starts."""
 
     def __init__(
         self,
@@ -83,32 +84,33 @@ class DeviceManager:
         self._in_use: dict[str, Ids] = {}
         self._reusable: tuple[PodUID, dict[str, Ids]] = (PodUID(""), {})
         self.plugins = Plugins(directory, changed=self.write_checkpoint)
-        self.ready = False  # whether all pods of the API have been seen since the start
+        self.ready = False  # whether all pods from the API have been seen since the start
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Remove all sockets, read the record, serve kubelet.sock. Resources of the record count 0 until registered."""
+        """Remove all sockets, read the record, serve kubelet.sock. Recorded resources have 0 devices until
+        registered."""
         self._read_checkpoint()
         await self.plugins.start(tasks)
 
     async def stop(self) -> None:
         await self.plugins.stop()
 
-    # What pod-resources and the node's status show
+    # The data for pod-resources and the node's status
 
     def held(self, uid: PodUID, container: str) -> Iterator[tuple[str, frozenset[str]]]:
-        """The resources and ids of a container."""
+        """The resources and ids that a container holds."""
         for key, held in self._held.items():
             if key.uid == uid and key.container == container:
                 yield key.resource, held.ids
 
     def answers(self, uid: PodUID, container: str) -> list[dp.ContainerAllocateResponse]:
-        """What the plugins answered to Allocate for a container."""
+        """The plugins' answers to Allocate for a container."""
         return [h.answer for k, h in self._held.items() if k.uid == uid and k.container == container]
 
     # Admission
 
     async def admit(self, pod: Pod) -> None:
-        """All containers of the pod, in order. NotAdmitted when one cannot have its devices."""
+        """Allocate devices for all containers of the pod, in order. NotAdmitted when one cannot get its devices."""
         for role, container in containers_in_order(pod):
             await self._admit_container(PodUID(pod.metadata.uid), container, role)
 
@@ -147,7 +149,7 @@ class DeviceManager:
         if held and len(present) != required:
             raise NotAdmitted(f"container {key.container} changed its request of {key.resource}")
         if not self.ready and self._running(key.uid, key.container):
-            return set()  # a kubelet restart: the container has all it needs
+            return set()  # after a kubelet restart: the container has its devices
         healthy = self.plugins.healthy(key.resource)
         if healthy is None:
             raise NotAdmitted(f"cannot allocate unregistered device {key.resource}")
@@ -164,7 +166,7 @@ class DeviceManager:
             raise
 
     async def _pick(self, resource: str, required: int, reusable: Ids, healthy: Ids) -> Ids:
-        """Kubelet's order: reusable ones, then preferred ones that are free, then any that are free."""
+        """Choose ids in kubelet's order: reusable ones, then free preferred ones, then any free ones."""
         chosen = set(self._some(reusable, required))
         self._in_use.setdefault(resource, set()).update(chosen)
         if len(chosen) == required:
@@ -216,10 +218,10 @@ class DeviceManager:
     # Start of a container
 
     async def pre_start(self, pod: Pod, container: Container) -> None:
-        """Once before each start of a container, for each of its resources. NotStarted when a plugin refuses.
+        """Run before each start of a container, once for each of its resources. NotStarted when a plugin refuses.
 
-        GetDeviceRunContainerOptions: a resource that kubelet knows from its record only, since its plugin has not come
-        back, has no options, so nobody is asked, and the container starts with the answer of the record.
+        As in GetDeviceRunContainerOptions, a resource that kubelet knows only from its record, since its plugin has not
+        come back, has no options, so no plugin is called, and the container starts with the recorded answer.
         """
         uid, name = PodUID(pod.metadata.uid), ContainerName(container.name)
         lacking = False
@@ -249,7 +251,7 @@ class DeviceManager:
             raise NotStarted(str(e)) from None
 
     def _shuffled(self, limits: dict[str, int]) -> list[tuple[str, int]]:
-        """Go walks maps in random order."""
+        """The limits in random order, in which Go iterates over maps."""
         return self._rng.sample(list(limits.items()), len(limits))
 
     async def _pre_start(self, resource: str, ids: frozenset[str]) -> None:
@@ -265,7 +267,7 @@ class DeviceManager:
     # The record
 
     def forget_finished(self) -> None:
-        """Free the ids of pods that are not active any more; kubelet does so before each allocation and each List."""
+        """Free the ids of pods that are no longer active; kubelet does so before each allocation and each List."""
         active = self._active()
         if not self.ready or all(k.uid in active for k in self._held):
             return
@@ -273,7 +275,7 @@ class DeviceManager:
         self._in_use = self._recorded_use()
 
     def write_checkpoint(self) -> None:
-        """Kubelet writes it after each allocation and each list of devices."""
+        """Write the checkpoint, as kubelet does after each allocation and each list of devices."""
         entries = [
             Recorded(k.uid, k.container, k.resource, h.ids, h.answer.SerializeToString()) for k, h in self._held.items()
         ]
@@ -302,7 +304,7 @@ class DeviceManager:
 
 
 def limits_of(container: Container) -> dict[str, int]:
-    """The container's limits that are whole numbers, as extended resources are; others are none of our business."""
+    """The container's limits on extended resources, which are whole numbers; other limits are ignored."""
     amounts: dict[str, int] = {}
     for resource, value in ((container.resources and container.resources.limits) or {}).items():
         if "/" not in resource:

@@ -1,13 +1,13 @@
-"""A kubelet, played: it admits pods one after the other, starts their containers, and answers pod-resources.
+"""A simulated kubelet: it admits pods one after the other, starts their containers, and serves pod-resources.
 
-    add ─> queue ─> admit (device manager) ─┬─> Failed, for good (UnexpectedAdmissionError)
+    add ─> queue ─> admit (device manager) ─┬─> Failed permanently (UnexpectedAdmissionError)
                                             └─> a worker per pod: init containers, then the rest: PreStart ─> Running
-                                                                                    └─ refused: again, with backoff
+                                                                                    └─ refused: retried with backoff
 
-There are no processes: a container "runs" once its devices are granted, and what it would have got (environment,
+There are no processes: a container "runs" once its devices are granted, and what it would have received (environment,
 mounts) is written to ``<root>/pods/<uid>/<container>.json``. Rules and times: evidence/kubelet.md#admission-order and
-evidence/kubelet.md#restart. It is used by ``fractile hollow-node`` and, without an API server behind it, by the tests
-of the agent.
+evidence/kubelet.md#restart. It is used by ``fractile hollow-node`` and, without an API server, by the tests of the
+agent.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class KubeletTiming(msgspec.Struct, frozen=True):
-    """Seconds. ``admission`` is what passed on the real kubelet between its socket and its first admission."""
+    """Times in seconds. ``admission``: measured on a real kubelet, from its socket to its first admission."""
 
     admission: float = 0.97
     retry_first: float = 0.5
@@ -40,18 +40,18 @@ class KubeletTiming(msgspec.Struct, frozen=True):
 
 
 class StartedContainer(msgspec.Struct, frozen=True):
-    """What a container got; as it stands in its file."""
+    """What a container received; the content of its file."""
 
     namespace: str
     pod: str
     container: str
     env: dict[str, str]
     mounts: dict[str, str]  # path in the container -> path on the host
-    annotations: dict[str, str] = {}  # for the runtime; no pod has them
+    annotations: dict[str, str] = {}  # for the runtime; not annotations of the pod
 
 
 class Fate(msgspec.Struct):
-    """What became of a pod: "" while it waits, then Running or Failed; ``message`` is the last error."""
+    """The state of a pod. ``phase``: "" while it waits, then as in Kubernetes. ``message``: the last error."""
 
     pod: Pod
     phase: str = ""
@@ -63,8 +63,8 @@ Report = Callable[[Fate], None]
 
 
 class HollowKubelet:
-    """``report`` is called whenever the fate of a pod changes. ``run`` serves until cancelled, and may run again: that
-    is a restart of kubelet, over which the running containers live on."""
+    """``report`` is called whenever the fate of a pod changes. ``run`` serves until cancelled. Running it again is a
+    restart of kubelet, which running containers survive."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class HollowKubelet:
         self._waiting: asyncio.Queue[PodUID] = asyncio.Queue()
         self._workers: dict[PodUID, asyncio.Task[None]] = {}
         self._running: set[tuple[PodUID, ContainerName]] = set()
-        self._busy: dict[tuple[PodUID, ContainerName], asyncio.Event] = {}  # init containers that have work to do
-        self._done: set[tuple[PodUID, ContainerName]] = set()  # containers that have ended for good
+        self._busy: dict[tuple[PodUID, ContainerName], asyncio.Event] = {}  # init containers that are still working
+        self._done: set[tuple[PodUID, ContainerName]] = set()  # containers that have ended permanently
         self._devices: DeviceManager | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self.serving = asyncio.Event()  # both sockets are there
+        self.serving = asyncio.Event()  # set while both sockets exist
         for folder in ("device-plugins", "pod-resources", "pods"):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
@@ -101,31 +101,31 @@ class HollowKubelet:
         return self._root / "pod-resources" / rpc.KUBELET_SOCKET
 
     def capacity(self) -> dict[str, tuple[int, int]]:
-        """Capacity and allocatable of the plugins' resources."""
+        """Capacity and allocatable amount of the plugins' resources."""
         return self._devices.plugins.capacity() if self._devices else {}
 
     def fate(self, uid: PodUID) -> Fate | None:
         return self._fates.get(uid)
 
     def started(self, uid: PodUID, container: str) -> StartedContainer | None:
-        """What the container got; None when it has not started."""
+        """What the container received; None when it has not started."""
         try:
             return msgspec.json.decode(self._started_file(uid, container).read_bytes(), type=StartedContainer)
         except FileNotFoundError:
             return None
 
     def add(self, pod: Pod) -> None:
-        """A pod that is bound to this node; known ones are left as they are."""
+        """Add a pod that is bound to this node; a known pod is left as it is."""
         uid = PodUID(pod.metadata.uid)
         if uid in self._fates:
             return
         self._fates[uid] = Fate(pod, phase="" if pod.status.phase == "Pending" else pod.status.phase)
-        if pod.status.phase == "Running":  # its containers have outlived the program that played this kubelet
+        if pod.status.phase == "Running":  # its containers have outlived an earlier process of this kubelet
             self._running |= {(uid, ContainerName(c.name)) for r, c in containers_in_order(pod) if r is not Role.INIT}
         self._waiting.put_nowait(uid)
 
     def remove(self, uid: PodUID) -> None:
-        """The pod is deleted and its containers are stopped."""
+        """Delete the pod and stop its containers."""
         self._fates.pop(uid, None)
         worker = self._workers.pop(uid, None)
         if worker is not None:
@@ -140,12 +140,12 @@ class HollowKubelet:
             folder.rmdir()
 
     def keep_busy(self, uid: PodUID, container: str) -> None:
-        """This init container does not end at once, but with ``end_container``."""
+        """Let this init container run until ``end_container``, instead of ending immediately."""
         self._busy[uid, ContainerName(container)] = asyncio.Event()
 
     def end_container(self, uid: PodUID, container: str, *, for_good: bool = False) -> None:
-        """A container has ended. One of a running pod is started again, which begins with PreStart, or not (restart
-        policy Never): the last one of a pod takes its devices along."""
+        """End a container. In a running pod it is restarted, beginning with PreStart, unless ``for_good`` (restart
+        policy Never). When the last container ends permanently, the pod's devices are released."""
         fate = self._fates.get(uid)
         busy = self._busy.pop((uid, ContainerName(container)), None)
         if busy is not None:
@@ -170,7 +170,7 @@ class HollowKubelet:
             self._set(fate, "Succeeded", "")
 
     def power_off(self) -> None:
-        """Between two lives: the machine went down, so no container runs and every pod starts anew."""
+        """Simulate a power cut between two calls of ``run``: no container runs, and every pod is started again."""
         for uid, fate in self._fates.items():
             for _, container in containers_in_order(fate.pod):
                 self._started_file(uid, container.name).unlink(missing_ok=True)
@@ -178,7 +178,7 @@ class HollowKubelet:
         self._running.clear()
 
     async def run(self) -> None:
-        """One life of kubelet."""
+        """Run kubelet until cancelled."""
         devices = self._devices = DeviceManager(
             self.plugin_directory,
             active=self._active,
@@ -211,7 +211,7 @@ class HollowKubelet:
     # Admission
 
     async def _admit_all(self, tasks: asyncio.TaskGroup, devices: DeviceManager) -> None:
-        """First the pods that are there when kubelet starts, in one batch by age; then the others as they come."""
+        """Admit the pods that exist when kubelet starts, in one batch by age, then the others as they arrive."""
         for uid in sorted(self._fates, key=lambda u: self._fates[u].pod.metadata.creation_timestamp or ""):
             await self._admit(uid, tasks, devices)
         devices.ready = True
@@ -222,7 +222,7 @@ class HollowKubelet:
         fate = self._fates.get(uid)
         if fate is None or fate.phase in ("Failed", "Succeeded") or uid in self._workers:
             return
-        fate.admitted = True  # from here on it is in the list
+        fate.admitted = True  # from here on it is in the pod-resources list
         try:
             await devices.admit(fate.pod)
         except NotAdmitted as e:
@@ -234,12 +234,12 @@ class HollowKubelet:
     # Containers
 
     async def _start(self, uid: PodUID, fate: Fate, devices: DeviceManager) -> None:
-        """Init containers one after the other (they end at once unless they are kept busy), then all others."""
+        """Start the init containers one after the other (they end immediately unless kept busy), then all others."""
         if fate.phase == "Running":
             return  # from before kubelet's restart
         wait = self._timing.retry_first
         for role, container in containers_in_order(fate.pod):
-            if self.started(uid, container.name) is None:  # else it runs, or has done its work
+            if self.started(uid, container.name) is None:  # otherwise it runs or has finished
                 while not await self._start_container(uid, fate, container, role, devices):
                     await self._sleep(wait)
                     wait = min(wait * 2, self._timing.retry_most)
@@ -307,13 +307,13 @@ class HollowKubelet:
         return await context.abort(grpc.StatusCode.UNKNOWN, missing)
 
     def _resources(self, pod: Pod, devices: DeviceManager) -> pr.PodResources:
-        """Sidecars and apps with what they hold; ordinary init containers are not shown."""
+        """What the pod's sidecars and app containers hold; ordinary init containers are not shown."""
         answer = pr.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
         for role, container in containers_in_order(pod):
             if role is Role.INIT:
                 continue
             shown = answer.containers.add(name=container.name)
             for resource, ids in devices.held(PodUID(pod.metadata.uid), container.name):
-                for one in sorted(ids):  # kubelet 1.36.3 makes an entry of every single id
+                for one in sorted(ids):  # kubelet 1.36.3 makes one entry per id
                     shown.devices.add(resource_name=resource, device_ids=[one])
         return answer

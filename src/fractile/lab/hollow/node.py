@@ -1,7 +1,7 @@
-"""A node without kubelet: its Node object and Lease, and the pods that are bound to it, over a played kubelet.
+"""A node with a simulated kubelet: its Node object and Lease, and the pods that are bound to it.
 
 For clusters without root or containerd: scheduler, extender, device plugin protocol and agent are real, containers are
-not. Failure rule: as kubelet's: it goes on with what it knows while the API server is away, and writes again later.
+not. Failure rule: like kubelet, it continues with what it knows while the API server is away, and retries its writes.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class HollowNode:
         self.kubelet = HollowKubelet(root, report=self._report, rng=rng, timing=timing, sleep=sleep)
 
     async def run(self) -> None:
-        """Serve forever."""
+        """Serve until cancelled."""
         await self._persist(self._register)
         pods = Reflector(
             self._client,
@@ -82,7 +82,7 @@ class HollowNode:
         try:
             await self._client.create(paths.nodes(), node)
         except ApiError as e:
-            if e.code != 409:  # it is there from before
+            if e.code != 409:  # it already exists
                 raise
         await self._client.merge_patch(f"{paths.node(self._node)}/status", {"status": _node_status()})
         await self._renew()
@@ -102,7 +102,7 @@ class HollowNode:
         await self._client.apply(paths.lease(_LEASES, self._node), lease, field_manager="kubelet")
 
     async def _resources(self) -> None:
-        """Kubelet's status update, level-triggered: the plugins' resources in the node's status."""
+        """Write the plugins' resources to the node's status, as kubelet does; level-triggered."""
         written: dict[str, tuple[int, int]] = {}
         while True:
             present = self.kubelet.capacity()
@@ -139,14 +139,14 @@ class HollowNode:
         self._todo.put_nowait(PodUID(fate.pod.metadata.uid))
 
     async def _settle(self) -> None:
-        """Bring what the API server says of each pod together with its fate."""
+        """Update each pod in the API server according to its fate."""
         while True:
             uid = await self._todo.get()
             try:
                 await self._settle_one(uid)
             except FractileError as e:
                 if isinstance(e, ApiError) and e.code in (404, 409, 422):
-                    continue  # it is gone, or another one of its name
+                    continue  # the pod is gone, or another one has its name
                 log.warning("pod not settled uid=%s reason=%s", uid, e)
                 await self._sleep(_RETRY)
                 self._todo.put_nowait(uid)
@@ -173,7 +173,7 @@ class HollowNode:
             self._reported[uid] = fate.phase
 
     async def _persist(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Until the API server takes it."""
+        """Repeat ``write`` until the API server accepts it."""
         while True:
             try:
                 await write()

@@ -1,8 +1,8 @@
-"""The plugins that registered with a played kubelet: connections, options, and the devices they list.
+"""The plugins that registered with a simulated kubelet: connections, options, and the devices they list.
 
-Kubelet's rules (pkg/kubelet/cm/devicemanager/plugin/v1beta1 of 1.36.3): all sockets are removed when it starts;
-Register dials the plugin back and asks for its options before it answers; a plugin whose stream ends has only unhealthy
-devices; a stream that ends disconnects whatever is registered for its resource then, also a successor.
+Kubelet's rules (pkg/kubelet/cm/devicemanager/plugin/v1beta1 of 1.36.3): kubelet removes all sockets when it starts;
+Register dials the plugin and gets its options before it answers; when a plugin's stream ends, all its devices become
+unhealthy; this also disconnects the plugin that is then registered for the resource, even if it is a successor.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Plugins:
         self._directory = directory
         self._changed = changed
         self._plugins: dict[str, _Plugin] = {}
-        self._options: dict[str, dp.DevicePluginOptions] = {}  # of all that have been here
+        self._options: dict[str, dp.DevicePluginOptions] = {}  # of all plugins that have registered
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._server: grpc.aio.Server | None = None
@@ -62,14 +62,14 @@ class Plugins:
         """Serve kubelet.sock; the readers of the plugins' lists run in ``tasks``."""
         self._tasks = tasks
         for path in self._directory.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # an agent clears away what its predecessor left
+            with contextlib.suppress(FileNotFoundError):  # a starting agent also removes sockets of its predecessor
                 if stat.S_ISSOCK(path.lstat().st_mode):
                     path.unlink()
         socket = self._directory / rpc.KUBELET_SOCKET
         self._server = await rpc.serve(socket, rpc.unary(rpc.REGISTER, self._register))
 
     async def stop(self) -> None:
-        """As when kubelet dies: all connections break; its own socket goes."""
+        """Stop as when kubelet dies: all connections break, and its own socket is removed."""
         if self._server is not None:
             await self._server.stop(0)
         for reader in list(self._readers):
@@ -80,7 +80,7 @@ class Plugins:
         self._plugins.clear()
 
     def expect(self, resources: Iterable[str]) -> None:
-        """Resources of the record: they are known, and have no devices until they register again."""
+        """Add resources from the record: they are known, but have no devices until they register again."""
         for resource in resources:
             self._healthy[resource] = set()
             self._unhealthy[resource] = set()
@@ -93,30 +93,30 @@ class Plugins:
         return self._healthy.get(resource)
 
     def options(self, resource: str) -> dp.DevicePluginOptions | None:
-        """What the plugin said of itself; None when it is not connected."""
+        """The plugin's options; None when it is not connected."""
         plugin = self._plugins.get(resource)
         return plugin.options if plugin else None
 
     def last_options(self, resource: str) -> dp.DevicePluginOptions | None:
-        """The same, or what it said before it went; None when it has not been here since kubelet's start."""
+        """The plugin's options, even after it disconnected; None if it has not registered since kubelet's start."""
         return self._options.get(resource)
 
     def registered(self) -> dict[str, list[str]]:
         return {resource: sorted(ids) for resource, ids in self._healthy.items()}
 
     def capacity(self) -> dict[str, tuple[int, int]]:
-        """For each resource what the node's status says: capacity, allocatable."""
+        """Capacity and allocatable of each resource, as in the node's status."""
         return {r: (len(ids) + len(self._unhealthy.get(r, ())), len(ids)) for r, ids in self._healthy.items()}
 
     async def call(self, resource: str, method: rpc.Method[Q, R], request: Q, *, timeout: float | None) -> R:
-        """One call of the plugin; AioRpcError when it fails or is not connected."""
+        """Call the plugin; AioRpcError when the call fails or the plugin is not connected."""
         plugin = self._plugins.get(resource)
         if plugin is None:
             raise Stopped(resource)
         try:
             return await rpc.call(plugin.channel, method, request, timeout=timeout)
         except (asyncio.CancelledError, grpc.aio.UsageError):
-            # A channel that is closed cancels its calls, which must not look as if we were cancelled ourselves.
+            # Closing a channel cancels its calls; that must not look like a cancellation of this task.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -143,7 +143,7 @@ class Plugins:
         return dp.Empty()
 
     def _follow(self, plugin: _Plugin) -> bool:
-        """Read its lists from now on; False when kubelet ends just now, and with it the group of its tasks."""
+        """Start reading the plugin's lists; False when kubelet, and with it the task group, is stopping."""
         assert self._tasks is not None
         reading = self._read(plugin)
         try:

@@ -1,7 +1,7 @@
 """Short links to the folders of hollow nodes, whose sockets must have paths below 108 bytes (unix(7)).
 
-The files stay in the state directory; a link that a reboot removed is made again. Failure rule: closed. Where everybody
-may write, somebody else's folder of that name is refused, not used.
+The files stay in the state directory; a link that a reboot removed is recreated. Failure rule: closed. In a
+world-writable directory, a folder of that name that belongs to another user is refused.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def make(place: ClusterLayout, index: int) -> None:
 
 
 def remove(place: ClusterLayout) -> None:
-    """Remove the links of the cluster, and the folders that are empty then."""
+    """Remove the links of the cluster, and folders that this leaves empty."""
     folder = place.shortcuts / place.name
     for link in folder.glob("*"):
         if link.is_symlink():

@@ -4,9 +4,9 @@
     layer 2   the Python packages of constraints.txt, as bytecode
     layer 3   Fractile, the library, the arbiter, simgpu
 
-One image for both programs: the agent alone would need all of it but numpy, and two images would have the rest twice.
-What changes often is on top, so an upgrade moves one small layer. Each layer is kept in the user's cache under a name
-made of what it was made of. The Containerfile makes the same from a base image, for machines that are not Debian.
+Both programs share one image: the agent needs everything except numpy, so two images would duplicate the rest. Parts
+that change often are on top, so an upgrade transfers one small layer. Each layer is kept in the user's cache under a
+hash of its inputs. The Containerfile builds the same image from a base image, for machines that do not run Debian.
 """
 
 import compileall
@@ -34,20 +34,20 @@ from fractile.lab.machine import native, portable
 from fractile.lab.progress import Progress, ProgressStep
 
 REPOSITORY = "fractile.dev/fractile"
-USER = "65532:65532"  # nobody's, as in other images without a shell; the agent's pod says root
+USER = "65532:65532"  # an unprivileged user, as in other images without a shell; the agent's pod overrides it with root
 PREFIX = "usr/local"
 NATIVE = f"{PREFIX}/lib/fractile"  # libfractile.so, fractile-arbiter, simgpu: a path without Python's version
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TIMEOUT = 600.0
-_KEPT = 3 * 86400.0  # seconds for which an image of a local cluster is there, when its sources are no more
+_KEPT = 3 * 86400.0  # seconds for which an image of a local cluster is kept after its last use
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _SITE = f"{PREFIX}/lib/{_PYTHON}/dist-packages"
 _LAUNCHER = f"#!/usr/bin/{_PYTHON} -Es\nfrom fractile.main.cli import main\n\nmain()\n"
 _PASSWD = "root:x:0:0:root:/root:/sbin/nologin\nfractile:x:65532:65532:fractile:/tmp:/sbin/nologin\n"
 _GROUP = "root:x:0:\nfractile:x:65532:\n"
 
-# What a program that serves never opens. Copyright files stay: the licences ask for it.
+# Files that the programs never open. Copyright files stay, as the licences require.
 _TRIMMED = (
     "usr/share/man usr/share/locale usr/share/lintian usr/share/bug usr/share/pixmaps usr/share/applications "
     "usr/share/base-files usr/share/readline usr/share/binfmts etc/update-motd.d usr/lib/valgrind usr/bin/pygettext3* "
@@ -74,12 +74,12 @@ class Image(msgspec.Struct, frozen=True):
 
 
 def version(root: Path) -> str:
-    """The version of the sources."""
+    """The version in ``root``'s pyproject.toml."""
     return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
 def repository() -> Path:
-    """The sources that this installation runs from; SetupError when there are none."""
+    """The repository that this installation runs from; SetupError when there is none."""
     root = Path(__file__).parents[4]
     if not (root / "native" / "Makefile").is_file():
         raise SetupError(
@@ -89,7 +89,7 @@ def repository() -> Path:
 
 
 def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, tag: str = "") -> Image:
-    """The image of the sources in ``root``, as a file in ``out``."""
+    """Build the image of the sources in ``root`` as a file in ``out``."""
     cache, stamp = _cache(env), int(env.get("SOURCE_DATE_EPOCH", "0"))
     name = f"{REPOSITORY}:{tag or version(root)}"
     with progress.step("image: Debian packages") as step:
@@ -121,7 +121,7 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
 
 
 def kept(root: Path, *, env: Mapping[str, str], progress: Progress) -> Image:
-    """The image for a local cluster, built when the sources are not those of the last time; its tag is their digest."""
+    """The image for a local cluster, built when the sources have changed; its tag is their digest."""
     digest = hashlib.sha256(native.fingerprint(root).encode())
     for path in [*_sources(root), root / "constraints.txt"]:
         digest.update(f"{path.relative_to(root)} ".encode() + path.read_bytes())
@@ -140,7 +140,7 @@ def kept(root: Path, *, env: Mapping[str, str], progress: Progress) -> Image:
 
 
 def archive(name: str, env: Mapping[str, str] = os.environ) -> tuple[str, Path]:
-    """Name and file of an image that ``kept`` has made."""
+    """Name and file of an image that ``kept`` has built."""
     return name, _cache(env) / "local" / f"fractile-{name.rpartition(':')[2]}.oci.tar"
 
 
@@ -152,7 +152,7 @@ def _config(root: Path) -> Config:
         user=USER,
         env={
             "PATH": f"/{PREFIX}/bin:/usr/bin:/bin",
-            "PYTHONDONTWRITEBYTECODE": "1",  # the root file system is read-only, and all bytecode is there
+            "PYTHONDONTWRITEBYTECODE": "1",  # the root file system is read-only and already has all bytecode
             "LANG": "C.UTF-8",
             "HOME": "/tmp",
         },
@@ -167,7 +167,7 @@ def _config(root: Path) -> Config:
 def _layer(
     cache: Path, kind: str, key: str, make: Callable[[Path], None], *, time: int, step: ProgressStep
 ) -> ImageLayer:
-    """The kept layer, or the one that ``make`` fills a folder for."""
+    """The layer from the cache, or a new one from the folder that ``make`` fills."""
     name = hashlib.sha256(f"{key}\n{time}\n{Path(__file__).read_text()}".encode()).hexdigest()[:20]
     file, record = cache / f"{kind}-{name}.tar.gz", cache / f"{kind}-{name}.json"
     if record.is_file() and file.is_file():
@@ -203,12 +203,12 @@ def _base(root: Path, packages: Sequence[debian.Package]) -> None:
 
 
 def requirements(pins: str) -> list[str]:
-    """The product's own of them; conditions, as for which system one is, have blanks."""
+    """The product's own requirements, from ``pins``; they may contain blanks, in environment markers."""
     return pins.partition("#")[0].splitlines()
 
 
 def pins_of(root: Path) -> str:
-    """What the product needs, in the versions of constraints.txt: one requirement a line."""
+    """The product's requirements, one per line, followed by ``#`` and constraints.txt."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     return "\n".join([*project["dependencies"], "#", (root / "constraints.txt").read_text()])
 
@@ -231,7 +231,7 @@ def _trim(site: Path) -> None:
 
 
 def _parts(root: Path, built: Path, env: Mapping[str, str]) -> dict[str, Path]:
-    """What is written in C, by its place in the package."""
+    """The files built from C, by their path in the package."""
     names = ["fractile-arbiter", "simgpu/libcuda.so.1", "simgpu/libnvidia-ml.so.1"]
     return {name: built / name for name in names} | {
         "libfractile.so": portable.library(env, root) or built / "libfractile.so"
@@ -263,7 +263,7 @@ def _own(at: Path, root: Path, parts: Mapping[str, Path], document: bytes) -> No
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         target.chmod(0o755)
-    (site / "fractile" / "native").symlink_to(f"/{NATIVE}")  # where the agent looks by itself
+    (site / "fractile" / "native").symlink_to(f"/{NATIVE}")  # the agent's default path
     _compile(at, _SITE)
     launcher = at / PREFIX / "bin" / "fractile"
     launcher.parent.mkdir(parents=True)
@@ -286,7 +286,7 @@ def _pip(arguments: Sequence[str]) -> None:
 
 
 def _compile(root: Path, folder: str) -> None:
-    """Bytecode beside every source, valid by itself: nothing looks at times, and nothing is written at start."""
+    """Compile every source to bytecode that is never checked against it, so nothing is written at start."""
     with redirect_stdout(StringIO()):
         compileall.compile_dir(
             str(root / folder),

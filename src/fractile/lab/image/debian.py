@@ -1,7 +1,8 @@
-"""Debian packages as files: resolved and fetched by this machine's apt from its own mirrors, unpacked without running
-anything of them. What comes out has no shell, no package manager and no maintainer scripts: Python and its libraries.
+"""Debian packages as files: this machine's apt resolves and fetches them from its mirrors, and they are unpacked
+without running any of their code. The result is Python and its libraries, without shell, package manager or maintainer
+scripts.
 
-Failure rule: closed, apt's own words in a SetupError.
+Failure rule: closed, with apt's message in a SetupError.
 """
 
 import shutil
@@ -14,9 +15,9 @@ import msgspec
 
 from fractile.errors import SetupError
 
-_TIMEOUT = 600.0  # seconds; 17 MB take ten on an ordinary line
+_TIMEOUT = 600.0  # seconds; 17 MB take ten on an ordinary connection
 
-# What only dpkg's own scripts, the modules nis, dbm, sqlite3 and readline, and tar would need (apt-cache depends).
+# Needed only by dpkg's scripts, the modules nis, dbm, sqlite3 and readline, and tar (apt-cache depends).
 _NOT_NEEDED = """
 dpkg gcc-12-base libacl1 libcom-err2 libcrypt1 libdb5.3 libgssapi-krb5-2 libk5crypto3 libkeyutils1 libkrb5-3
 libkrb5support0 libmd0 libncursesw6 libnsl2 libpcre2-8-0 libreadline8 libselinux1 libsqlite3-0 libtinfo6
@@ -41,16 +42,16 @@ class Package(msgspec.Struct, frozen=True, order=True):
 
 
 def fetch(names: Sequence[str], folder: Path) -> list[Package]:
-    """The packages and all that they depend on, but for what is not needed. What ``folder`` has is kept."""
+    """Fetch the packages and their dependencies, without ``_NOT_NEEDED``. Files already in ``folder`` are kept."""
     if lacking := [p for p in ("apt-get", "dpkg-deb") if shutil.which(p) is None]:
         raise SetupError(
             f"{' and '.join(lacking)} missing: the image is made of Debian packages; use the Containerfile"
         )
     (folder / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fractile-apt-") as empty:
-        Path(empty, "status").touch()  # as if nothing were installed: all that is depended on is named
+        Path(empty, "status").touch()  # as if nothing were installed, so that all dependencies are listed
         Path(empty, "archives", "partial").mkdir(parents=True)
-        # Of what is fetched already --print-uris says nothing, so it is asked with an empty folder.
+        # --print-uris omits files that are already fetched, so it is run with an empty folder.
         listed = _apt(empty, Path(empty), "--print-uris", names)
         _apt(empty, folder, "--download-only", names)
     wanted = [words[1] for line in listed.splitlines() if len(words := line.split()) > 2 and "://" in words[0]]
@@ -65,7 +66,7 @@ def _apt(state: str, cache: Path, mode: str, names: Sequence[str]) -> str:
 
 
 def unpack(packages: Sequence[Package], root: Path) -> None:
-    """The files of the packages below ``root``; and each one's record where scanners of images look for it."""
+    """Unpack the packages below ``root``, and write each one's record where image scanners look for it."""
     records = root / "var" / "lib" / "dpkg" / "status.d"
     records.mkdir(parents=True, exist_ok=True)
     for one in packages:

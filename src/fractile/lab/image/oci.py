@@ -1,7 +1,7 @@
-"""An OCI image as one file, without a registry: `ctr images import`, `podman load` and skopeo's oci-archive take it.
+"""Writes an OCI image as one file, which `ctr images import`, `podman load` and skopeo's oci-archive accept.
 
-Layout: image-layout 1.0.0 and image-spec 1.1 (opencontainers.org). Equal content gives an equal file: entries stand in
-order, belong to root and bear one time, and the compressor writes no time of its own.
+Layout: image-layout 1.0.0 and image-spec 1.1 (opencontainers.org). Equal content gives an equal file: entries are
+sorted, belong to root and have one fixed time, and the compressor writes no time.
 """
 
 import gzip
@@ -22,7 +22,7 @@ _LEVEL = 6
 
 
 class ImageLayer(msgspec.Struct, frozen=True):
-    """A compressed layer; ``content`` is the digest of what is inside, ``digest`` that of the file."""
+    """A compressed layer. ``digest``: of the compressed file. ``content``: digest of the uncompressed tar."""
 
     file: Path
     digest: str
@@ -31,7 +31,7 @@ class ImageLayer(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What a runtime is told when the pod does not say otherwise."""
+    """The defaults for the runtime, which a pod may override."""
 
     architecture: str
     entrypoint: tuple[str, ...]
@@ -41,7 +41,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def write_layer(root: Path, file: Path, *, time: int) -> ImageLayer:
-    """All that is below ``root``. ``time``: seconds since 1970 of every entry."""
+    """Write everything below ``root`` as a layer. ``time``: of every entry, in seconds since 1970."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(root.rglob("*")):
@@ -49,7 +49,7 @@ def write_layer(root: Path, file: Path, *, time: int) -> ImageLayer:
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
             entry.mtime = time
-            if entry.islnk():  # two names of one file: as two files, whatever order they were found in
+            if entry.islnk():  # a hard link: written as a second file, so that order does not matter
                 entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
             if entry.isreg():
                 with path.open("rb") as content:
@@ -64,7 +64,7 @@ def write_layer(root: Path, file: Path, *, time: int) -> ImageLayer:
 
 
 def write_archive(file: Path, layers: Sequence[ImageLayer], config: Config, *, name: str) -> int:
-    """The image ``name`` (repository:tag) as one file; its size in bytes."""
+    """Write the image ``name`` (repository:tag) as one file; return its size in bytes."""
     inner = _json(
         {
             "architecture": config.architecture,

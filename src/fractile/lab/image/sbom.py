@@ -1,6 +1,6 @@
-"""What is in the image, as CycloneDX 1.6 (ecma-international.org, ECMA-424): Debian packages and Python packages.
+"""The image's bill of materials, as CycloneDX 1.6 (ecma-international.org, ECMA-424): Debian and Python packages.
 
-Equal images give equal documents: the serial number is made of the components, and there is no time.
+Equal images give equal documents: the serial number is derived from the components, and there is no timestamp.
 """
 
 import json
@@ -15,7 +15,7 @@ _SERIALS = uuid.UUID("0f6a52c2-3c1b-4a53-8b70-2a0b54d0f3ab")  # our own name spa
 
 
 def document(version: str, packages: Sequence[Package], folder: Path) -> bytes:
-    """``folder``: where the Python packages of the image are installed."""
+    """The document. ``folder``: holds the records of the image's Python packages."""
     found = sorted(distributions(path=[str(folder)]), key=lambda d: d.name.lower())
     components = [*map(_debian, sorted(packages)), *(_python(d) for d in found if d.name.lower() != "fractile")]
     own = f"pkg:pypi/fractile@{version}"
@@ -68,7 +68,7 @@ def _python(one: Distribution) -> dict[str, object]:
 
 
 def _dependencies(found: Iterable[Distribution]) -> list[dict[str, object]]:
-    """Nothing is said of what each depends on but that it is there: the image is one level deep."""
+    """The packages without their own dependencies: the image depends directly on each of them."""
     return [{"ref": _purl(one)} for one in found if one.name.lower() != "fractile"]
 
 

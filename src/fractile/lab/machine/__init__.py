@@ -1,1 +1,1 @@
-"""What a local cluster needs of its machine: programs, packages, mounts, networks, control groups, images."""
+"""What a local cluster needs from its machine: programs, packages, mounts, networks, control groups, images."""

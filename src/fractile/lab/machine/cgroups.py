@@ -1,10 +1,10 @@
-"""The cgroups of a node's containers: found through containerd's own bundles, killed, and removed in every hierarchy.
+"""Finds the cgroups of a node's containers through containerd's bundles, kills their processes, and removes them.
 
-Kubelet's `cgroupRoot` does not reach the containers without `cgroupsPerQOS`, so they lie under /k8s.io beside those of
-any other containerd of the machine. The bundle of each container (OCI runtime-spec: config.json) says which is its.
-/k8s.io itself is made here before any container, and marked by an extended attribute, which goes with it: so whose it
-is is known after a crash too, and forgotten by a reboot. The last cluster removes it if it bears the mark and is empty.
-Works on cgroup v2 and on the v1 and hybrid layouts, in which each controller has a tree of its own.
+Without `cgroupsPerQOS`, kubelet's `cgroupRoot` does not apply to containers, so their cgroups are under /k8s.io, next
+to those of any other containerd on the machine. Each container's bundle (OCI runtime-spec: config.json) names its
+cgroup. /k8s.io itself is created here before any container and marked with an extended attribute, so its ownership
+survives a crash but not a reboot. The last cluster removes it if it has the mark and is empty. Works on cgroup v2, and
+on the v1 and hybrid layouts, in which each controller has its own tree.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from fractile.lab.layout import NodeLayout
 from fractile.lab.machine import processes
 from fractile.lab.machine.processes import StartedProcess
 
-PARENT = "k8s.io"  # kubelet's name for it, of the namespace that containerd keeps its containers in
+PARENT = "k8s.io"  # kubelet names it after the containerd namespace of its containers
 _MARK = "trusted.fractile"  # cgroup file systems have had trusted.* since Linux 3.7, user.* only since 5.7
 _PATIENCE = 10.0
 _BUNDLES = "io.containerd.runtime.v2.task/*/*/config.json"
@@ -36,10 +36,10 @@ class _RuntimeSpec(msgspec.Struct, frozen=True):
 
 
 def of_node(node: NodeLayout) -> list[PurePosixPath]:
-    """The cgroups of all containers that the node's containerd has begun and not yet cleaned up."""
+    """The cgroups of all containers that the node's containerd has created and not yet cleaned up."""
     found: list[PurePosixPath] = []
     for config in node.run.glob(_BUNDLES):
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # the bundle is half written, or just being removed
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # the bundle is being written or removed
             path = PurePosixPath(msgspec.json.decode(config.read_bytes(), type=_RuntimeSpec).linux.cgroups_path)
             if len(path.parts) > 2 and ".." not in path.parts:
                 found.append(path)
@@ -47,7 +47,7 @@ def of_node(node: NodeLayout) -> list[PurePosixPath]:
 
 
 def remove(cgroups: Iterable[PurePosixPath]) -> int:
-    """Kill what runs in the cgroups and remove them everywhere; how many processes there were."""
+    """Kill the processes in the cgroups and remove these in every hierarchy; return the number of processes."""
     wanted = list(cgroups)
     killed: set[StartedProcess] = set()
     deadline = monotonic() + _PATIENCE
@@ -62,9 +62,9 @@ def remove(cgroups: Iterable[PurePosixPath]) -> int:
 
 
 def make_parent(trees: Iterable[Path] | None = None) -> None:
-    """Make and mark the cgroup of all containers in every hierarchy that lacks it. One that is there stays whose it is.
+    """Make and mark the cgroup of all containers in every hierarchy that lacks it. An existing one is left as it is.
 
-    Failure rule: open. Where it cannot be made runc will make it, and where it cannot be marked it will stay.
+    Failure rule: open. If it cannot be made, runc will make it; if it cannot be marked, it will not be removed.
     """
     for hierarchy in hierarchies() if trees is None else trees:
         with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ def make_parent(trees: Iterable[Path] | None = None) -> None:
 
 
 def remove_parent(trees: Iterable[Path] | None = None) -> None:
-    """Remove those that ``make_parent`` made. The kernel keeps what holds a process or another cgroup."""
+    """Remove the cgroups that ``make_parent`` made. The kernel keeps those that hold a process or another cgroup."""
     for hierarchy in hierarchies() if trees is None else trees:
         with contextlib.suppress(OSError):
             if os.getxattr(hierarchy / PARENT, _MARK):
@@ -81,7 +81,7 @@ def remove_parent(trees: Iterable[Path] | None = None) -> None:
 
 
 def hierarchies() -> list[Path]:
-    """Where cgroup trees are mounted."""
+    """The mount points of cgroup hierarchies."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     parts = (line.split(" - ") for line in lines)
     return [Path(left.split()[4]) for left, right in parts if right.split()[0] in ("cgroup", "cgroup2")]
@@ -104,7 +104,7 @@ def _kill(tree: Path) -> set[StartedProcess]:
 
 def _remove_tree(tree: Path) -> None:
     for folder in reversed(list(_folders(tree))):
-        with contextlib.suppress(OSError):  # busy until its processes are gone: tried again
+        with contextlib.suppress(OSError):  # busy until its processes are gone: retried by the caller
             folder.rmdir()
 
 

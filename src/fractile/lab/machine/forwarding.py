@@ -1,8 +1,8 @@
-"""Loopback ports whose connections are passed on to whoever is to answer at that moment.
+"""Loopback ports whose connections are forwarded to the server that is ready at the time.
 
-Each connection asks anew, so it follows the leader; one for which nobody is there is closed, as kube-proxy refuses it.
-
-Failure rule: whatever happens to one connection ends that connection, and it is said in the log.
+The target is chosen for each connection, so new connections follow the leader. If no server is ready, the connection is
+closed, where kube-proxy would refuse it.
+Failure rule: an error ends only its own connection and is logged.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Address = tuple[str, int]
 
 
 class Way(msgspec.Struct, frozen=True):
-    """``port`` of the loopback address leads to the first of what ``ready`` answers; ``name`` is for the log."""
+    """Forwards ``port`` of the loopback address to the first address from ``ready``; ``name`` is for the log."""
 
     port: int
     name: str
@@ -29,7 +29,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 async def forward(ways: Sequence[Way]) -> None:
-    """Serve all of them until cancelled."""
+    """Serve all ports until cancelled."""
     async with contextlib.AsyncExitStack() as stack:
         for way in ways:
             server = await asyncio.start_server(_handler(way), "127.0.0.1", way.port)
@@ -65,9 +65,9 @@ async def _connect(way: Way, reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the one side ends; the other is then told."""
+    """Copy until ``reader`` ends, then end ``writer``."""
     with contextlib.suppress(ConnectionError):
-        while data := await reader.read(_CHUNK):  # as long as both sides keep it: connections of HTTP are kept open
+        while data := await reader.read(_CHUNK):  # no timeout: HTTP connections are kept open
             writer.write(data)
             await writer.drain()
     with contextlib.suppress(OSError):

@@ -1,9 +1,10 @@
-"""Container images without a registry: docker-archive files made of the machine's static busybox and C library.
+"""Builds container images without a registry: docker archives of the machine's static busybox and C library.
 
-A docker archive is a tar of one layer tar, a config and a manifest (image-spec v1.2). `ctr images import` takes it.
-The pause image sleeps and ends at once on SIGTERM. So does `sleep` in the busybox image: as process 1 of a container
-the kernel would ignore SIGTERM for it, and every deletion would take the pod's whole grace period. The CUDA image has
-the program `probe` (examples/cuda), linked with the driver, and the machine's glibc; the driver comes from the node.
+A docker archive is a tar of one layer tar, a config and a manifest (image-spec v1.2), which `ctr images import`
+accepts. The pause image sleeps and exits immediately on SIGTERM. So does `sleep` in the busybox image: otherwise the
+kernel would ignore SIGTERM for process 1 of a container, and every deletion would take the pod's whole grace period.
+The CUDA image has the program `probe` (examples/cuda), linked with the driver, and the machine's glibc; the driver
+comes from the node.
 """
 
 import hashlib
@@ -32,17 +33,17 @@ wait $!
 """
 _PAUSE = "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 1000000 & wait $!; done"
 _LIBC = "libc.so.6"
-_GLIBC = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")  # parts of their own before glibc 2.34
+_GLIBC = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")  # separate libraries before glibc 2.34
 _DIRECTORIES = ("bin", "dev", "etc", "proc", "sys", "tmp", "var", "root")
 
 
 def names(*, cuda: bool) -> set[str]:
-    """The images that a node needs; the one for CUDA programs only where there is a driver for it."""
+    """The images that a node needs; the image for CUDA programs only if there is a driver for it."""
     return {BUSYBOX, PAUSE} | ({CUDA} if cuda else set())
 
 
 def write_archives(place: ClusterLayout, busybox: Path, probe: Path | None = None) -> dict[str, Path]:
-    """The archives by image name; written when they are not there. That for CUDA programs is made of ``probe``."""
+    """Write the archives unless they exist; return them by image name. The CUDA image is made only with ``probe``."""
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, timeout=10, check=True).stdout.split()
     files: dict[str, bytes] = {"bin/busybox": busybox.read_bytes(), "bin/sleep": _SLEEP.encode()}
     files["etc/passwd"] = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
@@ -59,13 +60,13 @@ def write_archives(place: ClusterLayout, busybox: Path, probe: Path | None = Non
 
 
 def program_archive(image: str, program: Path) -> bytes:
-    """The archive of an image that has one program, which is linked statically, in /bin."""
+    """The archive of an image with one statically linked program, in /bin."""
     layer = _layer({f"bin/{program.name}": program.read_bytes()}, [])
     return _archive(image, layer, [f"/bin/{program.name}"])
 
 
 def static_busybox() -> Path:
-    """The machine's static busybox (Debian package busybox-static)."""
+    """The machine's static busybox (Debian package busybox-static); SetupError if it is missing."""
     found = shutil.which("busybox", path="/bin:/usr/bin")
     if found is None:
         raise SetupError("busybox is missing; install the package busybox-static")
@@ -73,8 +74,8 @@ def static_busybox() -> Path:
 
 
 def _with_libraries(program: Path) -> dict[str, bytes]:
-    """The program in bin, and the C library that it is linked with, where this machine has it: all of it, as an image
-    with a C library has it, since the library that an image of ours brings is linked with an old one in parts."""
+    """The program in bin, and its C library at the path on this machine. All parts of the C library are included, since
+    our own library is linked with an older one that was split into parts."""
     said = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=10, check=True).stdout
     paths = [Path(word) for line in said.splitlines() for word in line.split() if word.startswith("/")]
     paths += [part for libc in paths if libc.name == _LIBC for name in _GLIBC if (part := libc.parent / name).exists()]
@@ -123,7 +124,7 @@ def _archive(image: str, layer: bytes, command: Sequence[str]) -> bytes:
 
 
 def _entry(name: str, kind: bytes, *, mode: int) -> tarfile.TarInfo:
-    """An entry with time and owner zero, so that equal content gives equal archives."""
+    """A tar entry with time and owner zero, so that equal content gives equal archives."""
     entry = tarfile.TarInfo(name)
     entry.type = kind
     entry.mode = mode

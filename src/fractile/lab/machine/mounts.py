@@ -1,13 +1,13 @@
-"""The mount namespace of a node, in which folders of the node lie on the constant paths of kubelet and containerd.
+"""The mount namespace of a node, in which folders of the node are mounted on the fixed paths of kubelet and containerd.
 
     /var/lib/kubelet  <- nodes/N/kubelet   (shared within the namespace: kubelet's volumes must reach its containers)
-    /run/containerd   <- nodes/N/run       shims put their sockets there whatever containerd's configuration says
+    /run/containerd   <- nodes/N/run       shims always put their sockets there, whatever containerd's configuration
     /var/lib/cni      <- nodes/N/cni
     /var/log          <- nodes/N/log       kubelet's links to the containers' logs
     /var/lib/fractile-node, -simgpu <- nodes/N/agent, simgpu    for an agent that is a pod (chart.py)
 
-The namespace is pinned by a bind mount of its file, so it outlives any process in it; a reboot ends it. Programs enter
-by `nsenter --mount=PIN`. Facts: mount_namespaces(7), unshare(1).
+The namespace is pinned by a bind mount of its file, so it outlives its processes; a reboot ends it. Programs enter it
+with `nsenter --mount=PIN`. Facts: mount_namespaces(7), unshare(1).
 """
 
 import os
@@ -24,7 +24,7 @@ from fractile.lab.machine import processes
 from fractile.lab.machine.processes import StartedProcess
 
 _TIMEOUT = 20.0
-_ONE_BY_ONE = Lock()  # the nodes of a cluster are prepared in threads at the same time
+_ONE_BY_ONE = Lock()  # the nodes of a cluster are prepared in parallel threads
 AGENT = "/var/lib/fractile-node"  # /var/lib/fractile holds the clusters themselves
 SIMGPU = "/var/lib/fractile-simgpu"
 _TARGETS = ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni", "/var/log", AGENT, SIMGPU)
@@ -43,7 +43,7 @@ mount --bind "$1/simgpu" {SIMGPU}
 
 
 def enter(pin: Path) -> tuple[str, ...]:
-    """What goes before a command line to run it in the pinned namespace."""
+    """The prefix that runs a command line in the pinned namespace."""
     return ("nsenter", f"--mount={pin}", "--")
 
 
@@ -54,16 +54,16 @@ def why_impossible() -> str:
 
 
 def is_complete(place: ClusterLayout, index: int) -> bool:
-    """Whether the namespace of the node is there with all its mounts."""
+    """Whether the namespace of the node exists with all its mounts."""
     pin, mark = place.pin(index), _complete_mark(place, index)
     return is_pinned(pin) and mark.exists() and mark.read_text() == _identity(pin)
 
 
 def make_namespace(place: ClusterLayout, index: int) -> None:
-    """Make and pin the namespace of the node, with empty folders for what belongs to a running system."""
+    """Make and pin the namespace of the node, with empty folders for runtime state."""
     pin, node = place.pin(index), place.node(index)
     release(pin)
-    for runtime in (node.run, node.cni):  # sockets, sandboxes and leases of a namespace that is no more
+    for runtime in (node.run, node.cni):  # sockets, sandboxes and leases of an earlier namespace
         shutil.rmtree(runtime, ignore_errors=True)
     _make_folders(place, node)
     pin.touch()
@@ -72,7 +72,7 @@ def make_namespace(place: ClusterLayout, index: int) -> None:
 
 
 def is_pinned(pin: Path) -> bool:
-    """Whether the file is a namespace: then it lies on another file system (nsfs) than its folder."""
+    """Whether the file is a namespace: then it is on another file system (nsfs) than its folder."""
     try:
         return pin.stat().st_dev != pin.parent.stat().st_dev
     except FileNotFoundError:
@@ -80,14 +80,14 @@ def is_pinned(pin: Path) -> bool:
 
 
 def release(pin: Path) -> None:
-    """Let go of the namespace; it ends with its last process."""
-    while is_pinned(pin):  # two starts at the same time have pinned two, one on top of the other
+    """Unpin the namespace; it ends with its last process."""
+    while is_pinned(pin):  # concurrent starts may have stacked two pins
         _run("umount", "--lazy", str(pin))
     pin.unlink(missing_ok=True)
 
 
 def processes_in(pin: Path) -> Iterator[StartedProcess]:
-    """All processes of the pinned namespace: containerd, its shims, kubelet, agent. Containers have their own."""
+    """All processes in the pinned namespace: containerd, its shims, kubelet, agent; not those of containers."""
     if not is_pinned(pin):
         return
     wanted = pin.stat()
@@ -104,9 +104,9 @@ def processes_in(pin: Path) -> Iterator[StartedProcess]:
 
 
 def kill_all_in(pin: Path) -> int:
-    """Kill all processes of the namespace, until none is left; how many there were."""
+    """Kill all processes in the namespace until none is left; return their number."""
     count = 0
-    for _ in range(20):  # a fork may escape one look, not many
+    for _ in range(20):  # a new fork may escape one pass, but not all
         found = [p for p in processes_in(pin) if p.pid != os.getpid()]
         if not found:
             return count
@@ -119,7 +119,7 @@ def kill_all_in(pin: Path) -> int:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything below ``folder`` in our own namespace, what was mounted last first."""
+    """Unmount everything below ``folder`` in our own namespace, the latest mount first."""
     prefix = f"{folder}/"
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in reversed([p for p in points if p.startswith(prefix)]):
@@ -127,7 +127,7 @@ def unmount_below(folder: Path) -> None:
 
 
 def remove_empty_targets() -> None:
-    """Remove the folders that only served as mount points, when nobody else put anything into them."""
+    """Remove the folders that served only as mount points, unless they contain something else."""
     for target in _TARGETS:
         try:
             os.rmdir(target)
@@ -140,8 +140,8 @@ def _make_folders(place: ClusterLayout, node: NodeLayout) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for target in _TARGETS:
         Path(target).mkdir(parents=True, exist_ok=True)
-    # unshare(1): the pin's folder must be a mount with private propagation. One only: a second one would lie on top of
-    # the pins that are there, and nobody could reach or remove them.
+    # unshare(1): the pin's folder must be a mount with private propagation. It must be mounted only once: a second
+    # mount would hide the existing pins, which could then neither be reached nor removed.
     with _ONE_BY_ONE:
         mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
         if str(place.pins) not in mounted:

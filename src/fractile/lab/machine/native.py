@@ -1,10 +1,10 @@
-"""What is written in C, for the nodes of a local cluster: built once for each state of its sources, kept in a cache.
+"""The C programs and libraries for the nodes of a local cluster: built once per state of the sources, kept in a cache.
 
     <cache>/fractile/native/<content of native/>/   libfractile.so fractile-arbiter fractile-slice probe
                                                     simgpu/{libcuda.so.1, libnvidia-ml.so.1, simgpu-ctl}
 
-Failure rule: open. Without sources, compiler or make the cluster comes up without the library, and a line says so with
-the remedy; sources that do not compile are an error, since that is not what anybody wants to go on with.
+Failure rule: open. Without sources, compiler or make, the cluster starts without the library, and a line says so with
+the remedy. Sources that do not compile are an error.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from fractile import __version__
 from fractile.errors import SetupError
 from fractile.lab.progress import Progress
 
-PREBUILT = "FRACTILE_NATIVE"  # a folder with all of it, instead of a build
+PREBUILT = "FRACTILE_NATIVE"  # a folder with all files, instead of a build
 _SOURCES = ("abi", "arbiter", "clock", "interposer", "region", "simgpu", "slice", "symbols")
 _TARGETS = {
     "interposer/libfractile.so": "libfractile.so",
@@ -34,12 +34,12 @@ _TARGETS = {
     "simgpu/simgpu-ctl": "simgpu/simgpu-ctl",
 }
 PROBE = "probe"
-_TIMEOUT = 600.0  # seconds; seven on two idle cores
+_TIMEOUT = 600.0  # seconds; a build takes seven on two idle cores
 _KEPT = 14 * 86400.0  # seconds since a build was last used
 
 
 def ensure(env: Mapping[str, str], progress: Progress, *, root: Path | None = None) -> str:
-    """The folder with all parts; "" when there are none, which is then said. ``root``: the repository."""
+    """The folder with all files, built if needed; "", with a progress line, if impossible. ``root``: the repository."""
     if env.get(PREBUILT):
         return _prebuilt(Path(env[PREBUILT]), progress)
     root = root or Path(__file__).parents[4]
@@ -68,7 +68,7 @@ def cache_dir(env: Mapping[str, str]) -> Path:
 
 
 def fingerprint(root: Path) -> str:
-    """What the build is made of, as a name."""
+    """A hash of the build's inputs, which names its folder."""
     native = root / "native"
     files = [native / "Makefile", _probe(root)]
     files += sorted(
@@ -98,7 +98,7 @@ def _without(progress: Progress, reason: str) -> str:
 
 
 def _built(root: Path, cache: Path, env: Mapping[str, str]) -> Path:
-    """The folder of a build from a copy of the sources, which somebody may be changing."""
+    """The folder of a build from a copy of the sources, since they may change during the build."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=cache) as work:
         copy = Path(work, "sources")
         shutil.copytree(root / "native", copy / "native", ignore=shutil.ignore_patterns("build", "__pycache__"))
@@ -147,7 +147,7 @@ def _run(argv: list[str], env: Mapping[str, str]) -> None:
 
 @contextmanager
 def _lock(folder: Path) -> Generator[None]:
-    """One build at a time; the second waits, then finds it there."""
+    """Allow one build at a time; the second waits, then finds the result."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -155,7 +155,7 @@ def _lock(folder: Path) -> Generator[None]:
 
 
 def _forget_old(cache: Path) -> None:
-    """Under the lock: builds that nobody has used for long, and what killed builds left."""
+    """Remove builds that have not been used for long, and what killed builds left; needs the lock."""
     for folder in cache.iterdir():
         old = folder.is_dir() and folder.stat().st_mtime < time.time() - _KEPT
         if old or folder.name.startswith(".build-"):

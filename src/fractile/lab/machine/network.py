@@ -1,7 +1,7 @@
-"""The network of the nodes: one bridge and one /24 per node, free loopback ports for the control plane.
+"""The network of the nodes: one bridge and one /24 per node, and free loopback ports for the control plane.
 
-The bridge carries the node's own address, so it works on a machine without any network. Forwarding is switched on for
-our bridges only, not for the machine; it ends with the bridge. Failure rule: closed, the text of `ip` in a SetupError.
+The bridge has the node's own address, so it works on a machine without any network. Forwarding is enabled only for our
+bridges, not for the machine; it ends with the bridge. Failure rule: closed, with the message of `ip` in a SetupError.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 def bridge_name(cluster: str, index: int) -> str:
-    """At most 15 bytes (IFNAMSIZ), and different for clusters of different name."""
+    """The name of the node's bridge: at most 15 bytes (IFNAMSIZ), and different for differently named clusters."""
     return f"fr{_digest(cluster)}-{index}"
 
 
@@ -33,7 +33,7 @@ def gateway(subnet: IPv4Network) -> IPv4Address:
 
 
 def choose_subnets(cluster: str, count: int, *, taken: Sequence[IPv4Network]) -> list[IPv4Network]:
-    """``count`` networks that overlap with none that are taken; clusters of different name start at different ones."""
+    """``count`` networks that overlap none of ``taken``; the cluster's name determines where the search starts."""
     pool = list(_POOL.subnets(new_prefix=24))
     first = int(_digest(cluster), 16) % len(pool)
     free = [net for net in pool[first:] + pool[:first] if not any(net.overlaps(t) for t in taken)]
@@ -53,10 +53,10 @@ def taken_networks() -> list[IPv4Network]:
 
 
 def choose_ports(cluster: str, count: int, *, taken: Container[int]) -> list[int]:
-    """Loopback TCP ports that nobody listens on now and that are not in ``taken``.
+    """Loopback TCP ports that are free now and not in ``taken``.
 
-    They lie below the range from which the kernel takes ports for outgoing connections (ip_local_port_range), else a
-    component that is started again could find its port in use.
+    They are below the range from which the kernel takes ports for outgoing connections (ip_local_port_range); otherwise
+    a restarted component could find its port in use.
     """
     first = int(_digest(cluster), 16) % len(_PORTS)
     candidates = (_PORTS[(first + i) % len(_PORTS)] for i in range(len(_PORTS)))
@@ -79,11 +79,11 @@ def _is_free(port: int) -> bool:
 
 
 def ensure_bridge(name: str, subnet: IPv4Network) -> bool:
-    """Make the bridge and give it the node's address; False when it was there."""
+    """Make the bridge and give it the node's address; False when it existed."""
     address = f"{gateway(subnet)}/{subnet.prefixlen}"
     existed = _exists(name)
     if not existed:
-        # A fixed hardware address: else it changes with each pod, and pods that know the old one lose their gateway.
+        # A fixed hardware address: otherwise each new pod changes it, and older pods lose their gateway.
         _ip("link", "add", name, "address", _hardware_address(subnet), "type", "bridge")
     _ip("addr", "replace", address, "dev", name)
     _ip("link", "set", name, "up")
@@ -92,23 +92,23 @@ def ensure_bridge(name: str, subnet: IPv4Network) -> bool:
 
 
 def remove_bridge(name: str) -> None:
-    """Remove the bridge and the host's ends of the pods' cables on it."""
+    """Remove the bridge and the host ends of the pods' veth pairs on it."""
     if not _exists(name):
         return
     for port in sorted(Path(f"/sys/class/net/{name}/brif").glob("*")):
-        with contextlib.suppress(SetupError):  # it goes by itself when the pod's network namespace ends
+        with contextlib.suppress(SetupError):  # it disappears with the pod's network namespace
             _ip("link", "delete", port.name)
     _ip("link", "delete", name)
 
 
 def bridges(cluster: str) -> list[str]:
-    """The bridges of that cluster that exist."""
+    """The existing bridges of the cluster."""
     prefix = bridge_name(cluster, 0).rpartition("-")[0]
     return sorted(p.name for p in Path("/sys/class/net").glob(f"{prefix}-*"))
 
 
 def _digest(cluster: str) -> str:
-    """Eight hexadecimal digits that differ for clusters of different name."""
+    """Eight hexadecimal digits, different for differently named clusters."""
     return hashlib.sha256(cluster.encode()).hexdigest()[:8]
 
 

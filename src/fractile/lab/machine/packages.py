@@ -1,6 +1,6 @@
-"""What the nodes need from the operating system: containerd, runc, CNI plugins, a static busybox, iptables.
+"""The packages that nodes need from the operating system: containerd, runc, CNI plugins, a static busybox, iptables.
 
-Failure rule: open. A machine that lacks them and cannot get them runs hollow nodes, and the reason is shown.
+Failure rule: open. If they are missing and cannot be installed, the nodes are hollow, and the reason is shown.
 """
 
 import os
@@ -40,7 +40,7 @@ def why_hollow(progress: Progress, env: Mapping[str, str]) -> str:
 def install_missing(
     progress: Progress, env: Mapping[str, str], *, search: str = SYSTEM_PATH, cni: Sequence[str] = CNI_FOLDERS
 ) -> str:
-    """Install what is missing where there is apt-get; what is missing still, as a reason, empty when nothing is."""
+    """Install missing packages if there is apt-get; return what is still missing, as a reason, or "" for nothing."""
     lacking = missing(search, cni)
     apt = which("apt-get", path=search)
     problem = ""
@@ -55,7 +55,7 @@ def install_missing(
 
 
 def _install(apt: str, packages: list[str], env: Mapping[str, str]) -> str:
-    """Install without questions; what went wrong, empty when nothing did. The list of packages may be out of date."""
+    """Install without prompts, if needed after an update of the package lists; return the error, or "" for none."""
     install = ["install", "-y", "--no-install-recommends", *packages]
     problem = _run(apt, install, env)
     if problem and not _run(apt, ["update"], env):

@@ -1,7 +1,7 @@
-"""The library for containers of any age: built with the wheel ziglang for glibc 2.17, kept beside the other builds.
+"""The library for containers of any age: built for glibc 2.17 with the wheel ziglang, cached next to the other builds.
 
-Failure rule: open. Without ziglang the image gets the library as this machine's compiler makes it, which containers
-with an older glibc cannot load; the caller says so.
+Failure rule: open. Without ziglang the image gets the library from this machine's compiler, which containers with an
+older glibc cannot load.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ from fractile.errors import SetupError
 from fractile.lab.machine import native
 
 NAME = "libfractile.so"
-_TIMEOUT = 600.0  # seconds; forty on two cores, once for each state of the sources
+_TIMEOUT = 600.0  # seconds; a build takes forty on two cores, once per state of the sources
 
 
 def library(env: Mapping[str, str], root: Path) -> Path | None:
-    """The file; None where it cannot be built."""
+    """The library's file, built if needed; None without ziglang."""
     if importlib.util.find_spec("ziglang") is None:
         return None
     cache = native.cache_dir(env).with_name("portable")

@@ -1,8 +1,8 @@
-"""Long-lived programs on this machine: started detached, known by pid and start time, stopped by those alone.
+"""Long-lived programs on this machine: started detached, identified by pid and start time, stopped only by these.
 
-A shell writes the record of the process and then execs the program, so the record exists before the program does:
-`up` may be killed at any instant and `down` still finds everything. A pid alone would be a lie after it is reused or
-after a reboot; with the start time (field 22 of /proc/PID/stat) and the boot id it is an identity.
+A shell writes the record of the process and then execs the program, so the record exists before the program does: `up`
+may be killed at any instant, and `down` still finds everything. A pid alone is ambiguous once it is reused or after a
+reboot; together with the start time (field 22 of /proc/PID/stat) and the boot id, it is unique.
 Failure rule: a record that does not match a living process means "not running"; nothing is ever signalled on a guess.
 """
 
@@ -31,14 +31,14 @@ _LAUNCH_TIMEOUT = 10.0
 
 
 class StartedProcess(msgspec.Struct, frozen=True):
-    """One process for all time: no other process of this boot has the same pid and start time."""
+    """The identity of a process: no other process of this boot has the same pid and start time."""
 
     pid: int
     started: int  # clock ticks since boot
 
 
 def start(argv: Sequence[str], *, record: Path, log: Path, env: Mapping[str, str]) -> StartedProcess:
-    """Run ``argv`` in its own session, output to ``log``; the process belongs to init, not to us."""
+    """Run ``argv`` in its own session, with output to ``log``; the process is a child of init, not ours."""
     record.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
@@ -52,19 +52,19 @@ def start(argv: Sequence[str], *, record: Path, log: Path, env: Mapping[str, str
 
 
 def running(record: Path) -> StartedProcess | None:
-    """The recorded process when it is still alive."""
+    """The recorded process, if it is still alive."""
     process = _read(record)
     return process if process is not None and alive(process) else None
 
 
 def alive(process: StartedProcess) -> bool:
-    """Whether this very process still runs; a zombie has ended."""
+    """Whether exactly this process still runs; a zombie counts as ended."""
     found = _stat(process.pid)
     return found is not None and found[0] not in "ZX" and found[1] == process.started
 
 
 def send(process: StartedProcess, number: int) -> bool:
-    """Signal this very process; False when it has ended. The pidfd excludes that the pid is reused meanwhile."""
+    """Signal exactly this process; False when it has ended. The pidfd guards against reuse of the pid in between."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -97,7 +97,7 @@ def wait(process: StartedProcess, seconds: float) -> bool:
 
 
 def stop(process: StartedProcess, *, grace: float) -> None:
-    """Ask the process to end, kill it after ``grace`` seconds, and return when it is gone."""
+    """Send SIGTERM, then SIGKILL after ``grace`` seconds, and return when the process is gone."""
     if grace > 0 and send(process, signal.SIGTERM) and wait(process, grace):
         return
     if send(process, signal.SIGKILL) and not wait(process, 10.0):
@@ -105,7 +105,7 @@ def stop(process: StartedProcess, *, grace: float) -> None:
 
 
 def identify(pid: int) -> StartedProcess | None:
-    """The identity of a living process."""
+    """The identity of a living process; None when there is none with that pid."""
     found = _stat(pid)
     return None if found is None else StartedProcess(pid, found[1])
 

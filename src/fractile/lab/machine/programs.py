@@ -1,8 +1,8 @@
 """The Kubernetes programs: from KUBEBUILDER_ASSETS, from the user's cache, or built once from the pinned Go module.
 
-Kubernetes publishes its programs as Go modules like any other; building them needs nothing but Go (1.21 or newer
-fetches the toolchain that go.mod names). Each program is built into a temporary folder and renamed into the cache, so
-a killed build leaves nothing half. Failure rule: closed, with a SetupError that names the remedy.
+Kubernetes publishes its programs as ordinary Go modules, so building them needs only Go (1.21 or newer fetches the
+toolchain that go.mod names). Each program is built in a temporary folder and renamed into the cache, so a killed build
+leaves nothing incomplete. Failure rule: closed, with a SetupError that names the remedy.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ PACKAGES = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 ASSETS = "KUBEBUILDER_ASSETS"  # the convention of envtest
-GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")  # where Go is when PATH does not say
+GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")  # searched after PATH
 _BUILD_TIMEOUT = 3600.0
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -66,7 +66,7 @@ def pinned_version() -> str:
 
 
 def find(env: Mapping[str, str], names: Iterable[str] = PACKAGES) -> Programs | None:
-    """The folder that has all ``names``, when there is one; nothing is built."""
+    """The folder that has all ``names``, or None; nothing is built."""
     wanted = list(names)
     assets = env.get(ASSETS)
     candidates = [Path(assets)] if assets else []
@@ -81,7 +81,7 @@ def missing_in(folder: Path, names: Iterable[str]) -> list[str]:
 
 
 def ensure(env: Mapping[str, str], progress: Progress, names: Iterable[str] = PACKAGES) -> Programs:
-    """The folder that has all ``names``; builds what the cache lacks."""
+    """The folder that has all ``names``; programs that the cache lacks are built."""
     wanted = list(names)
     found = find(env, wanted)
     if found is not None:
@@ -149,7 +149,7 @@ def _run_go(go: str, args: list[str], work: Path, env: Mapping[str, str]) -> Non
 
 @contextmanager
 def _build_lock(folder: Path) -> Generator[None]:
-    """One build at a time per machine user; the second waits, then finds the programs there."""
+    """Allow one build at a time per user; the second waits, then finds the programs."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

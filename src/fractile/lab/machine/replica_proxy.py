@@ -1,6 +1,6 @@
-"""What stands for a Service before several control planes that are processes: a port that leads to whoever is ready.
+"""Replaces a Service in front of several control planes that are processes: a port that leads to the ready one.
 
-Failure rule: closed. A replica that does not answer in a second is not ready; where none is, a connection ends.
+Failure rule: closed. A replica that does not answer within a second is not ready; if none is, connections are closed.
 """
 
 import asyncio
@@ -13,21 +13,20 @@ import msgspec
 
 from fractile.lab.machine.forwarding import Address, Way, forward
 
-_FRESH = 0.25  # seconds for which an answer about who is ready is used again
-_PROBE = 1.0  # seconds; a replica that is paused takes connections and says nothing
+_FRESH = 0.25  # seconds for which the ready replica is cached
+_PROBE = 1.0  # seconds; a paused replica accepts connections but does not answer
 _HOST = "127.0.0.1"
 
 
 class ReplicaFront(msgspec.Struct, frozen=True):
-    """``ports`` are served; each replica has one of its own for each of them, in the same order, and tells at the first
-    whether it is ready."""
+    """``ports`` are served. Each replica has its own port for each, in the same order; the first serves /readyz."""
 
     ports: tuple[int, ...]
     replicas: tuple[tuple[int, ...], ...]
 
 
 class ReplicaProxy:
-    """Serves until it is cancelled. ``trust`` knows who signs the replicas' certificates."""
+    """Serves until it is cancelled. ``trust``: contains the authority of the replicas' certificates."""
 
     def __init__(self, front: ReplicaFront, trust: ssl.SSLContext) -> None:
         self._front = front
@@ -40,7 +39,7 @@ class ReplicaProxy:
         await forward(ways)
 
     async def _ready(self, index: int) -> list[Address]:
-        async with self._asking:  # many connections at once need one answer
+        async with self._asking:  # simultaneous connections share one probe
             asked, leader = self._known
             if asyncio.get_running_loop().time() - asked >= _FRESH:
                 leader = await first_ready(self._front.replicas, self._trust)
@@ -49,7 +48,7 @@ class ReplicaProxy:
 
 
 async def first_ready(replicas: Sequence[tuple[int, ...]], trust: ssl.SSLContext) -> tuple[int, ...]:
-    """The first that says so; nobody waits for one that is paused while another leads. Empty: none of them."""
+    """The first replica that says it is ready, without waiting for slower ones; empty if none is ready."""
     asked = [asyncio.create_task(_is_ready(one, trust)) for one in replicas]
     try:
         for answer in asyncio.as_completed(asked):
@@ -63,7 +62,7 @@ async def first_ready(replicas: Sequence[tuple[int, ...]], trust: ssl.SSLContext
 
 
 async def _is_ready(replica: tuple[int, ...], trust: ssl.SSLContext) -> tuple[int, ...]:
-    with contextlib.suppress(OSError):  # a TimeoutError is one
+    with contextlib.suppress(OSError):  # includes TimeoutError
         async with asyncio.timeout(_PROBE):
             reader, writer = await asyncio.open_connection(_HOST, replica[0], ssl=trust)
             try:

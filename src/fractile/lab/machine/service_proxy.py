@@ -1,9 +1,7 @@
-"""What plays kube-proxy in a local cluster: a loopback port for a Service, passed on to an endpoint that is ready.
+"""Replaces kube-proxy in a local cluster: forwards a loopback port per Service to an endpoint that is ready.
 
-The API server and kube-scheduler of a local cluster are processes of this machine and know no Service addresses.
-
-Failure rule: open. What the API server does not answer is asked again with the next connection, with the last known
-endpoints meanwhile.
+The API server and kube-scheduler of a local cluster are processes on this machine and cannot use Service addresses.
+Failure rule: open. If the API server does not answer, the last known endpoints are used until it does.
 """
 
 import asyncio
@@ -18,14 +16,14 @@ from fractile.kube.client import KubeClient
 from fractile.lab.machine.forwarding import Address, Way, forward
 from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 
-_FRESH = 0.25  # seconds for which an answer about endpoints is used again
+_FRESH = 0.25  # seconds for which endpoints are cached
 _SERVICE = "kubernetes.io/service-name"
 
 log = logging.getLogger(__name__)
 
 
 class Forward(msgspec.Struct, frozen=True):
-    """``port`` of the loopback address; the Service that it stands for."""
+    """A ``port`` of the loopback address, and the Service that it leads to."""
 
     port: int
     namespace: str
@@ -46,7 +44,7 @@ class Port(KubeStruct, frozen=True):
 
 
 class EndpointSlice(KubeStruct, frozen=True):
-    """discovery.k8s.io/v1, of it what a proxy needs."""
+    """The fields of a discovery.k8s.io/v1 EndpointSlice that a proxy needs."""
 
     metadata: ObjectMeta = ObjectMeta()
     endpoints: list[Endpoint] | None = None
@@ -80,7 +78,7 @@ class ServiceProxy:
 
 
 def addresses(slice_: EndpointSlice) -> list[Address]:
-    """The endpoints that are ready, with the slice's only port."""
+    """The addresses of the ready endpoints, with the slice's first port."""
     ports = [p.port for p in slice_.ports or ()][:1]
     ready = [e for e in slice_.endpoints or () if e.conditions.ready is not False]
     return [(host, port) for e in ready for host in e.addresses for port in ports]

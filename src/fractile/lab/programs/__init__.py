@@ -1,1 +1,1 @@
-"""One wiring file for each program that only local clusters run."""
+"""The wiring files of the programs that only local clusters run."""

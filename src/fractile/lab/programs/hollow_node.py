@@ -1,4 +1,4 @@
-"""Wiring of ``fractile hollow-node``: a node without kubelet, for clusters without root or containerd."""
+"""Wiring of ``fractile hollow-node``: a node without a real kubelet, for clusters without root or containerd."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ def command(node_name: str, kubeconfig: Path | None, root: Path, log_level: str)
 
 
 async def run(root: Path, *, node: NodeName, kubeconfig: Path | None) -> None:
-    """Serve until a signal comes."""
+    """Serve until SIGTERM or SIGINT."""
     async with KubeClient(credentials.load(kubeconfig)) as client, asyncio.TaskGroup() as tasks:
         playing = tasks.create_task(HollowNode(client, node=node, root=root, rng=random.Random()).run())
         await told_to_stop()

@@ -1,4 +1,4 @@
-"""Wiring of ``fractile replica-proxy``: what stands for a Service before several control planes on one machine."""
+"""Wiring of ``fractile replica-proxy``, which replaces a Service in front of several control planes on one machine."""
 
 import asyncio
 import ssl
@@ -41,7 +41,7 @@ def command(ca: Path, ports: str, replicas: tuple[str, ...], log_level: str) -> 
 
 
 async def run(front: ReplicaFront, trust: ssl.SSLContext) -> None:
-    """Serve until a signal comes."""
+    """Serve until SIGTERM or SIGINT."""
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(ReplicaProxy(front, trust).run())
         await told_to_stop()

@@ -1,4 +1,4 @@
-"""Wiring of ``fractile service-proxy``: what plays kube-proxy for the Services of a local cluster."""
+"""Wiring of ``fractile service-proxy``, which replaces kube-proxy for the Services of a local cluster."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def command(kubeconfig: Path | None, forwards: tuple[str, ...], log_level: str) 
 
 
 async def run(forwards: list[Forward], *, kubeconfig: Path | None) -> None:
-    """Serve until a signal comes."""
+    """Serve until SIGTERM or SIGINT."""
     async with KubeClient(credentials.load(kubeconfig)) as client, asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(ServiceProxy(client, forwards).run())
         await told_to_stop()

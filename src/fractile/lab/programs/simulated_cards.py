@@ -1,4 +1,4 @@
-"""``fractile simulated-cards``: the file from which simgpu makes the cards of a node without GPUs
+"""``fractile simulated-cards``: writes the file from which simgpu makes the cards of a node without GPUs
 (docs/develop/simgpu.md)."""
 
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Wiring of the agent: what it knows of its node, what it answers to kubelet, and what it keeps up beside that.
+"""Wiring of the agent: what it knows about its node, its answers to kubelet, and its background work.
 
     known (cards, pods, granted directories, kubelet) ──> kubelet_calls (while containers start)
                                                       ──> devices (health, objects in the API server)
                                                       ──> upkeep (limits of running containers, use, audit)
 
-Each module builds one of these and is given those before it; ``main.agent`` runs them all.
+Each module builds one of these from the ones before it; ``main.agent`` runs them all.
 """

@@ -21,7 +21,7 @@ from fractile.nvml.driver import Driver
 
 
 class NodeDevices:
-    """``availability`` withdraws the objects when the agent ends; ``close`` ends the look at the kernel's log."""
+    """``availability`` withdraws the objects when the agent ends; ``close`` stops reading the kernel's log."""
 
     def __init__(
         self, driver: Driver, known: NodeKnowledge, calls: KubeletCalls, client: KubeClient, options: AgentOptions

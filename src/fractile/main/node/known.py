@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeKnowledge:
-    """``watch`` is to be run; ``resources`` are those that kubelet is offered."""
+    """``watch`` must be run by the caller; ``resources`` are offered to kubelet."""
 
     def __init__(self, driver: Driver, client: KubeClient, options: AgentOptions) -> None:
         catalog = Catalog.of(
@@ -46,7 +46,7 @@ class NodeKnowledge:
         self.departed = DepartedPods(Slices(self.journal), self.pods, self.events)
 
     async def granted_before(self) -> list[PodUID]:
-        """UIDs of the pods to which an agent before this one granted something, once all pods of the node are known."""
+        """UIDs of the pods to which an earlier agent granted anything, once all pods of the node are known."""
         while not await self.pods.synced(60.0):
             log.warning("pods of the node not listed yet node=%s", self.pods.node)
         grants = await asyncio.to_thread(lambda: [self.journal.limits(g.token) for g in self.journal.grants()])
@@ -54,7 +54,7 @@ class NodeKnowledge:
 
 
 def new_token() -> str:
-    """A name that no directory or socket had before."""
+    """A name that no directory or socket has had before."""
     return secrets.token_hex(16)
 
 

@@ -1,4 +1,4 @@
-"""What the agent answers to kubelet while a pod is admitted and its containers start."""
+"""The agent's answers to kubelet while a pod is admitted and its containers start."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -73,6 +73,6 @@ class KubeletCalls:
         )
 
     async def _follow(self) -> None:
-        """What was granted before a restart, from the journal; then go on."""
+        """Restore from the journal what was granted before a restart, then continue."""
         self._assigned.restore(await self._known.granted_before())
         await self._assigned.run()

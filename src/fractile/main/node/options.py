@@ -1,4 +1,4 @@
-"""What the command line of ``fractile agent`` asks for, checked."""
+"""The command line of ``fractile agent``, checked."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +23,9 @@ SharedFiles = Literal["auto", "memory", "disk"]
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``kubeconfig`` None: the credentials of the pod that this runs in. ``plugins``: kubelet's folder of device
     plugins, ``pod_resources``: its socket. ``state`` is kept over restarts. ``installed`` None: nothing is enforced
-    inside containers. ``look``: seconds between two looks at the cards. ``others``: devices that are no GPUs, beside
-    those of the file ``devices``. ``host`` None: the container runtime is not looked at. ``kernel_log`` None: no XIDs
-    are attributed. ``traces`` None: nothing is traced."""
+    inside containers. ``look``: seconds between two checks of the cards. ``others``: non-GPU devices in addition to
+    those of the file ``devices``. ``host`` None: the container runtime is not checked. ``kernel_log`` None: no XIDs are
+    attributed. ``traces`` None: nothing is traced."""
 
     node: NodeName
     kubeconfig: Path | None

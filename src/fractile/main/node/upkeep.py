@@ -1,4 +1,4 @@
-"""What the agent keeps up for containers that run: their directories, their library, and what they use."""
+"""The agent's background work for running containers: their directories, their library, and their use."""
 
 import os
 import random
@@ -23,7 +23,7 @@ from fractile.nvml.driver import Driver, NvmlDriver
 
 
 class Upkeep:
-    """``pages``: handlers that the agent's page gets beside its own."""
+    """``pages``: handlers that the agent's page gets in addition to its own."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Upkeep:
         )
 
     def _library(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """Nothing where there is no library."""
+        """No loops if there is no library."""
         installed, state = self._options.installed, self._options.state
         if installed is None or self._damage is None:
             return ()
@@ -115,5 +115,5 @@ class Upkeep:
 
 
 def _simulated() -> bool:
-    """Whether NVML is simgpu's: no container runtime hands out such cards."""
+    """Whether NVML is simgpu's, whose cards no container runtime provides."""
     return "SIMGPU_DIR" in os.environ

@@ -1,4 +1,4 @@
-"""What a term answers: the extender's verbs, the webhook's reviews, the pages of metrics and of its state."""
+"""What a term serves: the extender's verbs, the webhook's reviews, and the pages of its metrics and state."""
 
 import time
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Answers:
         return application(self.extender, more=[metrics], warning=self._program.warning)
 
     def parts(self) -> LeadParts:
-        """What ``/debug/state`` shows of this term."""
+        """What ``/debug/state`` shows about this term."""
         options = self._options
         return LeadParts(
             ledger=self._books.ledger,

@@ -1,4 +1,4 @@
-"""The ledger of a term, and what keeps it true to the pods that the API server has."""
+"""The ledger of a term, and what keeps it in step with the pods of the API server."""
 
 import time
 
@@ -21,7 +21,7 @@ from fractile.watch.waiting_pods import WaitingPods
 
 
 class Bookkeeping:
-    """``freed`` is told the name of a node that has room again."""
+    """``freed`` is called with the name of a node that has room again."""
 
     def __init__(self, client: KubeClient, term: LeadTerm, options: ControlPlaneOptions) -> None:
         self.ledger = Ledger(time.monotonic, slots=options.slots)

@@ -1,4 +1,4 @@
-"""Wiring of the class controllers: the watch of nodes is their own, of the others they are shown what comes."""
+"""Wiring of the class controllers: they have their own watch of nodes, and are fed by the other watches."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -18,7 +18,7 @@ from fractile.reconcile.faults import Faults, itself
 
 
 def _template(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
-    """Refused at the start, not when this replica comes to lead."""
+    """Check the template at the start, not when this replica begins to lead."""
     return checked(text) if text else ""
 
 
@@ -32,8 +32,8 @@ option = click.option(
 
 
 class ClassLoops:
-    """The controllers, which are shown cards, classes and pods; and the loops that they need. Others may be shown the
-    nodes too."""
+    """The controllers, fed with cards, classes and pods; and the loops that they need. ``node_changed`` and
+    ``node_gone`` are called with nodes too."""
 
     def __init__(
         self,
@@ -59,5 +59,5 @@ class ClassLoops:
         )
 
     def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:
-        """``synced``: nothing is written before these watches have shown what there is."""
+        """``synced``: nothing is written before these watches have shown what exists."""
         return self.nodes.run(), self.control.run([*synced, self.nodes.synced])

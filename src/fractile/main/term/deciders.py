@@ -1,4 +1,4 @@
-"""What decides in a term: how nodes are scored, who may have how much, which node and cards a pod gets."""
+"""The decisions of a term: how nodes are scored, how much each namespace may hold, which node and cards a pod gets."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from fractile.main.term.sharing import SharingLoops
 
 
 class Deciders:
-    """``cuts`` None: there are no rules of how cards are cut. ``nominating`` is the client for nominations."""
+    """``cuts`` None: there are no rules on how cards are cut. ``nominating`` is the client for nominations."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One term of lead: the objects are built, connected and run until it ends."""
+"""One term of leadership: its objects are built, connected and run until it ends."""
 
 import asyncio
 from collections.abc import Coroutine

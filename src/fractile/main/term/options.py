@@ -1,4 +1,4 @@
-"""What the command line of ``fractile control-plane`` asks for, checked."""
+"""The command line of ``fractile control-plane``, checked."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from fractile.model.units import MemoryUnit
 
 
 class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``kubeconfig`` None: the credentials of the pod that this runs in. ``sharing`` None: no rules of how cards are
-    cut. ``default_classes`` "": no classes are made. ``traces`` None: nothing is traced."""
+    """``kubeconfig`` None: the credentials of the pod that this runs in. ``sharing`` None: no rules on how cards are
+    cut. ``default_classes`` "": no classes are created. ``traces`` None: nothing is traced."""
 
     kubeconfig: Path | None
     unit: MemoryUnit
@@ -42,8 +42,8 @@ class ControlPlaneOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What outlives terms. ``sweeper`` None: no pods are gated. ``warning``: what is shown where anybody may call the
-    extender, "" where nobody may."""
+    """What outlives terms. ``sweeper`` None: no pods are gated. ``warning``: shown if any client may call the extender;
+    otherwise ""."""
 
     access: Credentials
     stage: ServedStage

@@ -1,4 +1,4 @@
-"""Wiring of global placement: what the loops of ``control.placing`` and ``control.gates`` need of the rest."""
+"""Wiring of global placement: connects the loops of ``globalplacement.placing`` and ``globalplacement.gates``."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ from fractile.reconcile.nominations import Nominations
 from fractile.watch.event_handlers import PodHandlers
 from fractile.wire.kubernetes.objects import Pod
 
-QPS = 400  # nomination and gate are two writes, beside the Binding: the API server does what it can
+QPS = 400  # nomination and gate are two writes in addition to the Binding; the API server itself is the limit
 
 _OPTIONS = (
     click.option(
@@ -62,7 +62,7 @@ options = grouped("placement", _OPTIONS, _wanted)
 
 
 class GlobalChoice:
-    """``rules`` and ``placing`` are shown what the watches bring; ``opt_in`` says whom it concerns."""
+    """``rules`` and ``placing`` are fed by the watches; ``opt_in`` says which pods are concerned."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class GlobalChoice:
         self.rules.drop(gone.name)
 
     def gates(self, pod: Pod, namespace: str) -> bool:
-        """Whether the webhook is to hold a new pod back."""
+        """Whether the webhook must hold a new pod back."""
         return self._wanted.gate and self.placing.prompt and self.opt_in.of(pod, namespace)
 
     async def run(self, rebuilt: asyncio.Event) -> None:
@@ -144,7 +144,7 @@ class GlobalChoice:
 async def sweeping(
     wanted: GlobalPlacement, access: Credentials, tally: DecisionTally
 ) -> AsyncGenerator[GateSweeper | None]:
-    """As long as the program runs, whoever leads."""
+    """Run the gate sweeper as long as the program runs, whichever replica leads."""
     if not wanted.gate:
         yield None
         return

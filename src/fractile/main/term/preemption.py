@@ -1,4 +1,4 @@
-"""Wiring of preemption by card: bound pods and their budgets -> who may leave; nominated pods -> room that is kept."""
+"""Wiring of preemption by card: bound pods and their budgets -> victims; nominated pods -> room that is kept."""
 
 import time
 
@@ -16,7 +16,7 @@ from fractile.wire.kubernetes.disruption import PodDisruptionBudget
 
 
 class Evictions:
-    """``residents`` is shown the pods, after the ledger; ``budgets`` is to be run."""
+    """``residents`` is fed with the pods, after the ledger; ``budgets`` must be run by the caller."""
 
     def __init__(
         self, client: KubeClient, ledger: Ledger, waiting: WaitingPods, classes: ClassIndex, faults: Faults

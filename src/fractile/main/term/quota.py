@@ -69,8 +69,8 @@ quota_options = grouped("quota", _OPTIONS, _options)
 
 
 class Quotas:
-    """The watch of the ConfigMap; who watches the nodes shows them to ``feed``. ``eased`` is told when somebody may
-    have more than before."""
+    """The watch of the ConfigMap; the watch of nodes must call ``feed``. ``eased`` is called when a namespace may have
+    more than before."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class Quotas:
 
     @property
     def watches(self) -> list[Reflector[ConfigMap]]:
-        """To be waited for before pods are looked at."""
+        """The watches that must be synced before pods are handled."""
         return [] if self.config is None else [self.config]  # an empty Reflector is false
 
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """To be run."""
+        """The loops to run."""
         return () if self.config is None else (self._follow(self.config), self._settle(self.config))
 
     async def _follow(self, config: Reflector[ConfigMap]) -> None:
@@ -121,7 +121,7 @@ class Quotas:
         await config.run()
 
     async def _settle(self, config: Reflector[ConfigMap]) -> None:
-        await config.synced.wait()  # no timeout: as long as there is no API server there is nothing to be kept
+        await config.synced.wait()  # no timeout: without an API server there is nothing to keep
         self.feed.synced()
         await self._keeper.run()
 

@@ -1,10 +1,10 @@
-"""How a new leader learns what there is, before it is ready.
+"""How a new leader learns the state of the cluster before it is ready.
 
     cards, labels, quotas ──> quiet ──> pods ──> moves that are under way ──> audit ──> ready
 
-Cards come first, so that a hold that its card cannot bear is seen at once. ``quiet``: the leader before may have had
-Bindings under way when its lead ended. The API server has admitted them, and may store them for as long as it was told
-it may take; pods that were listed earlier than that would leave them out, and their cards would be given away again.
+Cards come first, so that a hold that its card cannot take is detected immediately. ``quiet``: the former leader may
+have had Bindings under way when its term ended. The API server has admitted them and may store them until their
+timeout; a list of pods from before that would lack them, and their cards would be given away again.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ async def rebuild(
     collecting: Callable[[], AbstractContextManager[None]] = seldom,
 ) -> None:
     """Ends only by cancellation. ``begin`` is called when all pods are known, ``after`` runs from then on; ``rebuilt``
-    is told that the ledger may be used: it wakes those who wait, since what was freed before, nobody here has seen.
-    ``collecting`` is how garbage is collected until then.
+    is called when the ledger may be used, and must wake waiting pods, since earlier releases were not seen here.
+    ``collecting`` controls garbage collection until then.
     """
     started = clock()
     async with asyncio.TaskGroup() as tasks:
@@ -49,7 +49,7 @@ async def rebuild(
         begin()
         for work in after:
             tasks.create_task(work())
-        if wrong := ledger.audit():  # a bug; to stop would help nobody
+        if wrong := ledger.audit():  # a bug; stopping would not help
             log.error("audit failed cards=%d first=%s", len(wrong), wrong[0])
         rebuilt()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), clock() - started)

@@ -1,4 +1,4 @@
-"""Wiring of the policies for nodes: nodes, pods and namespaces -> engine -> extender, and the mix that it learns."""
+"""Wiring of the node policies: nodes, pods and namespaces -> engine -> extender, and the mix that it learns."""
 
 import asyncio
 import csv
@@ -33,8 +33,8 @@ from fractile.wire.kubernetes.queued import ANNOTATION as GLOBAL_PLACEMENT
 
 
 class ScoringOptions(msgspec.Struct, frozen=True):
-    """``policy``: the cluster's. ``mix``: a file that says which pods to expect. ``hours``, ``pods``: how long pods
-    that are gone count for the mix, and how many of them. ``compiled``: with numba."""
+    """``policy``: the cluster's. ``mix``: a file with the expected pods. ``hours``, ``pods``: how long pods that are
+    gone count for the mix, and at most how many. ``compiled``: use numba."""
 
     policy: str = BINPACK
     mix: Path | None = None
@@ -89,7 +89,7 @@ _OPTIONS = (
 def options_of(
     node_policy: str, mix: Path | None, mix_window: float, mix_pods: int, *, compiled: bool
 ) -> ScoringOptions:
-    """SetupError when what they ask for is not there."""
+    """The options. Raises SetupError when they need something that is not installed."""
     if compiled and importlib.util.find_spec("numba") is None:
         raise SetupError("--compiled needs numba: install the wheel's extra fast (README.md), or leave the option out")
     return ScoringOptions(node_policy, mix, mix_window, mix_pods, compiled)
@@ -99,8 +99,8 @@ scoring_options = grouped("scoring", _OPTIONS, options_of)
 
 
 def read_mix(file: Path) -> Mix:
-    """The pods of a file in the columns of the simulator; SetupError or WireError when it cannot be used."""
-    # Late: a control plane without such a file does not load the simulator.
+    """The pods of a file in the simulator's columns. Raises SetupError or WireError when it cannot be used."""
+    # Imported here: a control plane without such a file does not load the simulator.
     from fractile.sim.snapshot.trace import MODELS_COLUMN, MOST_CPU, MOST_GPUS, MOST_MEMORY, NodeRow, read_pods
 
     models = sorted(_models(file, MODELS_COLUMN)) or ["any"]
@@ -116,11 +116,11 @@ def _models(file: Path, column: str) -> set[str]:
         with file.open(encoding="utf-8-sig", newline="") as text:
             return {m for row in csv.DictReader(text) for m in (row.get(column) or "").split("|") if m}
     except (OSError, UnicodeDecodeError, csv.Error):
-        return set()  # who reads all of it says what is wrong
+        return set()  # ``read_pods`` reads the whole file and reports the error
 
 
 class Scoring:
-    """What the extender asks, what must be shown to it, and the loops that keep it so."""
+    """What the extender needs for scores: the objects that watches feed, and the loops that keep them up to date."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Scoring:
         )
 
     def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:
-        """``synced``: nothing is learned before these watches have shown what there is."""
+        """``synced``: nothing is learned before these watches have shown what exists."""
         return self.namespaces.run(), self._learn(synced)
 
     async def _learn(self, synced: Sequence[asyncio.Event]) -> None:

@@ -1,4 +1,4 @@
-"""Wiring of the rules about how cards may be cut: the file, and the nodes whose labels name pools."""
+"""Wiring of the rules on how cards may be cut: the file, and the nodes whose labels name pools."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +18,12 @@ option = click.option(
     "--sharing",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="How cards may be cut: slices per card and fractions (docs/operate/sharing.md). Read anew when it changes.",
+    help="How cards may be cut: slices per card and fractions (docs/operate/sharing.md). Read again when it changes.",
 )
 
 
 class SharingLoops:
-    """The loops that follow file and nodes. Nodes are watched only where there is a file."""
+    """The loops that follow the file and the nodes. Nodes are watched only if there is a file."""
 
     def __init__(
         self, file: Path, client: KubeClient, ledger: Ledger, *, freed: Callable[[NodeName], None], faults: Faults

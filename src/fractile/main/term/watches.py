@@ -1,4 +1,4 @@
-"""The watches of a term, and who is told what each of them brings, in which order."""
+"""The watches of a term, and the callbacks of each, in order."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -21,8 +21,8 @@ from fractile.wire.kubernetes.queued import QueuedPod
 
 
 class Watches:
-    """``classes`` is empty where the family is not served: there may be no right to watch them then. Nobody waits for
-    classes: what is bound is judged by its placement, and pods that come too early are woken."""
+    """``classes`` is empty where the family is not served, since the right to watch them may be missing then. Nothing
+    waits for classes: bound pods are judged by their placement, and pods that come too early are woken."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Watches:
 
     @property
     def first(self) -> list[Reflector[Any]]:
-        """To be known before pods are looked at."""
+        """The watches that must be synced before pods are handled."""
         cuts, quotas = self._deciders.cuts, self._deciders.quotas
         return [
             self.cards,
@@ -73,7 +73,7 @@ class Watches:
         ]
 
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """``pods`` is run by the rebuild, and what decides runs its own."""
+        """All but ``pods``, which the rebuild runs, and those of the deciders, which run their own."""
         synced = [watch.synced for watch in (self.cards, *self.classes, self.pods)]
         return (
             self.cards.run(),

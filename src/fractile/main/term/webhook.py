@@ -1,4 +1,4 @@
-"""Wiring of the admission webhook: certificates, configurations, what namespaces say, and its server."""
+"""Wiring of the admission webhook: certificates, configurations, settings of namespaces, and its server."""
 
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -66,7 +66,7 @@ _OPTIONS = (
         "--webhook-cert",
         type=_PEM,
         metavar="PEM",
-        help="Its certificate, when somebody else makes it, such as cert-manager. Read anew when it changes.",
+        help="Its certificate, when somebody else makes it, such as cert-manager. Read again when it changes.",
     ),
     click.option("--webhook-key", type=_PEM, metavar="PEM", help="The private key of that."),
     click.option(
@@ -126,8 +126,8 @@ webhook_options = grouped("webhook", _OPTIONS, _options)
 
 
 class Admission:
-    """The webhook with all that it needs. ``known`` says whether cards and classes of the cluster are all read;
-    ``warn`` is told that there is no certificate."""
+    """The webhook with everything that it needs. ``known`` says whether all cards and classes of the cluster are read;
+    ``warn`` reports that there is no certificate."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Admission:
 
     @property
     def certified(self) -> bool:
-        """Whether it holds a certificate; without one no connection to it is made."""
+        """Whether it holds a certificate; without one no connection to it succeeds."""
         return self._served.loaded.is_set()
 
     def _namespace(self, namespace: Namespace) -> None:
@@ -195,7 +195,7 @@ class Admission:
         self._node_names.gone(name)
 
     async def _serve(self) -> None:
-        with self._listening:  # a next lead of this process listens there again
+        with self._listening:  # the next term of this process listens there again
             await self._served.loaded.wait()
             await serve(self._webhook, self._listening, self._served.context)
 

@@ -1,1 +1,1 @@
-"""Which cards of one node a pod gets, as kubelet needs them; and why not, in words."""
+"""Choose the cards of one node that a pod gets, as kubelet needs them; or explain in words why it gets none."""

@@ -1,12 +1,12 @@
-"""What two cards, and a group of cards, can pass each other: whole MB/s in one direction (docs/concepts/topology.md).
+"""The bandwidth between two cards, and within a group: whole MB/s in one direction (docs/concepts/topology.md).
 
 Pairs follow published figures. NVLink, per link: NVIDIA's architecture papers. PCIe, raw: the PCI-SIG's signalling
-rates. What is left of a PCIe rate between cards: NCCL's constants (src/graph/topo.h: 12.0 of 15.75 GB/s behind one
-switch, 6/5 overhead through a processor, 6.0 between sockets), and 1 % for each further step, so that of equal rates
-the shorter way is preferred.
+rates. The usable part of a PCIe rate between cards: NCCL's constants (src/graph/topo.h: 12.0 of 15.75 GB/s behind one
+switch, 6/5 overhead through a processor, 6.0 between sockets), less 1 % for each further step, so that of equal rates
+the shorter path is preferred.
 
-A group is worth what its best ring can pass: a ring all-reduce runs at the pace of the slowest pair of neighbours
-(Patarasuk and Yuan, 2009), and the library is free to choose the order. The sum over all pairs decides between equals.
+A group is rated by its best ring: a ring all-reduce runs at the pace of the slowest pair of neighbours (Patarasuk and
+Yuan, 2009), and the library is free to choose the order. The sum over all pairs breaks ties.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from itertools import combinations
 
 from fractile.model.interconnect import Interconnect, links
 
-Matrix = tuple[tuple[int, ...], ...]  # MB/s between cards by position; 0 on the diagonal and where nobody knows
+Matrix = tuple[tuple[int, ...], ...]  # MB/s between cards by position; 0 on the diagonal and where unknown
 
 _NVLINK = {1: 20_000, 2: 25_000, 3: 25_000, 4: 25_000, 5: 50_000}  # MB/s of one link by generation
 _LANE = {1: 250, 2: 500, 3: 985, 4: 1_969, 5: 3_938, 6: 7_563}  # MB/s of one lane by generation
 _LEFT = {"PIX": 76, "PXB": 75, "PHB": 63, "NODE": 62, "SYS": 38}  # percent of the slower card's PCIe rate
-_USUAL_NVLINK, _USUAL_PCIE, _USUAL_LANES = 3, 3, 16  # where the driver does not say
+_USUAL_NVLINK, _USUAL_PCIE, _USUAL_LANES = 3, 3, 16  # where the driver does not report it
 
-Side = tuple[int, Interconnect | None]  # NVML's index of a card, and how it is joined to the others
+Side = tuple[int, Interconnect | None]  # NVML's index of a card, and its interconnect
 
 
 @lru_cache(maxsize=4096)
 def matrix(cards: tuple[Side, ...]) -> Matrix:
-    """What each pair can pass, by position in ``cards``."""
+    """The bandwidth of each pair, by position in ``cards``."""
     seen = [_row(a, cards) for a in cards]
     places = range(len(cards))
     return tuple(tuple(0 if a == b else _pair(seen[a][b], seen[b][a]) for b in places) for a in places)
@@ -39,7 +39,7 @@ def total(pairs: Matrix, group: Sequence[int]) -> int:
 
 
 def ring(pairs: Matrix, group: Sequence[int]) -> int:
-    """What the slowest neighbours of the best ring through the whole group can pass; 0 for a single card."""
+    """The rate of the slowest neighbours in the best ring through the whole group; 0 for a single card."""
     rates = sorted({pairs[a][b] for a, b in combinations(group, 2)}, reverse=True)
     return next((rate for rate in rates if Rings(pairs, rate).through(group)), 0)
 
@@ -52,11 +52,11 @@ class Steps:
 
 
 class Rings:
-    """Which groups have a ring of pairs that all reach a rate.
+    """Which groups have a ring whose pairs all reach a rate.
 
-    A way is laid from the card with the fewest neighbours to those with the fewest first (Warnsdorff's rule), and given
-    up as soon as a card that is left cannot be passed through any more. For more than 16 cards the necessary condition
-    must do: all are connected, each to two others. So it must where ``steps`` are given and used up.
+    A path is laid from the card with the fewest neighbours, always to the neighbour with the fewest (Warnsdorff's
+    rule), and abandoned as soon as a remaining card can no longer be passed through. For more than 16 cards, or once
+    ``steps`` are used up, only the necessary condition is checked: all cards are connected, each to two others.
     """
 
     _MOST = 16
@@ -66,7 +66,7 @@ class Rings:
         self._steps = steps
 
     def through(self, group: Sequence[int]) -> bool:
-        """Whether one closed way visits every card of the group once. Two cards are a ring, and so is one."""
+        """Whether a closed path visits every card of the group once. One card or two count as a ring."""
         mine = sum(1 << a for a in group)
         if len(group) < 3:
             return all(self._near[a] & mine or len(group) == 1 for a in group)
@@ -90,7 +90,7 @@ class Rings:
 
 
 class _Way:
-    """The search for one closed way. What has failed is remembered: at most 2^15 sets of cards by 15 ends."""
+    """The search for one closed path. Failures are remembered: at most 2^15 sets of cards times 15 ends."""
 
     def __init__(self, near: Sequence[int], start: int, steps: Steps | None) -> None:
         self._steps = steps
@@ -99,7 +99,7 @@ class _Way:
         self._failed: set[tuple[int, int]] = set()
 
     def closes(self, left: int, end: int) -> bool:
-        """Whether the way that ends here can go on through all that are left, and back to where it began."""
+        """Whether the path that ends at ``end`` can continue through all cards in ``left`` and back to its start."""
         if self._steps is not None:
             self._steps.left -= 1
             if self._steps.left < 0:
@@ -116,9 +116,10 @@ class _Way:
         return False
 
     def _nexts(self, near: int, left: int, end: int) -> list[int]:
-        """The cards to go to, those first that have the fewest others; none where a card is cut off.
+        """The next cards to try, those with the fewest neighbours first; none if a card is cut off.
 
-        A card that is left is passed through: it needs two of those that are left, the end and the start.
+        Each remaining card must be passed through: it needs two neighbours among the remaining cards, the end and the
+        start.
         """
         ends = 1 << end | 1 << self._start
         rated: list[tuple[int, int]] = []
@@ -131,7 +132,7 @@ class _Way:
 
 
 def at_least(pairs: Matrix, rate: int) -> list[int]:
-    """For each position, as bits: which others it reaches at that rate."""
+    """For each position, which others it reaches at that rate, as bits."""
     return [sum(1 << b for b, has in enumerate(row) if has >= rate and a != b) for a, row in enumerate(pairs)]
 
 
@@ -146,7 +147,7 @@ def bits(mask: int) -> list[int]:
 
 
 def parts(near: Sequence[int], cards: int) -> list[int]:
-    """The cards in sets, as bits, that reach each other, directly or through others; that of the lowest card first."""
+    """The sets of cards, as bits, that reach each other directly or indirectly; the set of the lowest card first."""
     found: list[int] = []
     while cards:
         part, edge = 0, cards & -cards
@@ -162,14 +163,14 @@ def parts(near: Sequence[int], cards: int) -> list[int]:
 
 
 def _pair(one: int | None, other: int | None) -> int:
-    """What two cards can pass; where their rows disagree, the smaller."""
+    """The bandwidth of two cards; where their rows disagree, the smaller value."""
     if one is None or other is None:
         return one or other or 0
     return min(one, other)
 
 
 def _row(card: Side, cards: Sequence[Side]) -> list[int | None]:
-    """What a card's own row says of each card; None where it says nothing."""
+    """The bandwidth to each card by a card's own row; None where the row has no entry."""
     if card[1] is None:
         return [None] * len(cards)
     words = card[1].peers.split()

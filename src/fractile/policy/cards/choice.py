@@ -1,12 +1,12 @@
-"""Which cards of a node serve a pod: the only place where cards are chosen.
+"""Choose the cards of a node for a pod; the only place where cards are chosen.
 
-Containers that kubelet ties together share a card (``parts``). Whole cards are unused ones that nothing else of the pod
-uses. For the others, one card for all is preferred; if none has room, each may be on its own (``search``). Devices that
-are no GPUs are chosen after the cards, near them (``others``).
+Containers that kubelet ties together share a card (``parts``). Whole cards are unused cards that nothing else of the
+pod uses. For the other parts, one card for all is preferred; if none has room, they may go to different cards
+(``search``). Non-GPU devices are chosen after the cards, near them (``others``).
 
-A way to choose is a row of POLICIES: a key, smallest wins, and a group of unused cards. Keys end in the card's index,
-so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are gpu-manager's words
-(evidence/gpu-manager.md#topology); ``topology`` is each of them where it belongs, by amount.
+Each row of POLICIES is a policy: a key, of which the smallest wins, and a choice of a group of unused cards. Keys end
+in the card's index, so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are
+gpu-manager's terms (evidence/gpu-manager.md#topology); ``topology`` uses the one that suits the amount.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,9 @@ Group = Callable[[Sequence[CardState], int, Sequence[CardState]], Sequence[CardS
 
 
 class CardPolicy(msgspec.Struct, frozen=True):
-    """``key`` orders cards for a part of one; ``group`` picks so many of at least as many unused ones, whole, and is
-    shown all cards of the node. ``near``: parts of several cards for one container are picked by ``group`` too."""
+    """``key`` orders cards for a part of a card; ``group`` picks ``count`` whole cards of at least that many unused
+    ones, and also gets all cards of the node. ``near``: ``group`` also picks the cards when one container takes parts
+    of several."""
 
     key: Key
     group: Group
@@ -36,22 +37,22 @@ class CardPolicy(msgspec.Struct, frozen=True):
 
 
 def best_fit(card: CardState) -> tuple[int, ...]:
-    """Least left over."""
+    """The card with the least left over."""
     return card.free_memory, card.free_cores, card.index
 
 
 def smallest(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
-    """The smallest ones, so that the large ones stay free for those who need them."""
+    """The smallest cards, so that large ones stay free for pods that need them."""
     return sorted(cards, key=lambda c: (c.memory, c.index))[:count]
 
 
 def link(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
-    """Those that are joined best."""
+    """The best-connected cards."""
     return _by_position(topology.closest, cards, count, node)
 
 
 def fragment(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
-    """Those of the most broken-up branch, so that whole branches stay free."""
+    """Cards of the most fragmented branch, so that whole branches stay free."""
     return _by_position(topology.fragment, cards, count, node)
 
 
@@ -75,10 +76,10 @@ Found = dict[int, CardState]  # by number of the part
 def choose(
     request: PodRequest, state: NodeState, policy: str = "", effort: Effort | None = None
 ) -> tuple[ContainerPlacement, ...] | None:
-    """The slices of every container in the request's order; None when the node cannot serve the pod now, or when
-    ``effort`` has given up.
+    """The slices of every container in the request's order; None when the node cannot serve the pod now, or when the
+    search was given up (``effort``).
 
-    ``policy`` is the cluster's; a pod's own wins. A name that is not in the table means the default.
+    ``policy`` is the cluster's; a pod's own takes precedence. A name that is not in the table means the default.
     """
     effort = effort or Effort()
     if not others.mixed(request):
@@ -86,7 +87,7 @@ def choose(
     found = _both(request, state, policy, effort)
     if found is None:
         return None
-    if others.apart(*found, state) > 0:  # perhaps cards near devices that are free
+    if others.apart(*found, state) > 0:  # other cards may be nearer to free devices
         sides = (_both(request, side, policy, effort) for side in others.sides(state))
         found = min([found, *filter(None, sides)], key=lambda both: others.apart(*both, state))
     return others.merged(request, *found)
@@ -95,7 +96,7 @@ def choose(
 def _both(
     request: PodRequest, state: NodeState, policy: str, effort: Effort
 ) -> tuple[Sequence[ContainerPlacement], Sequence[ContainerPlacement]] | None:
-    """The cards, and the other devices beside them."""
+    """Choose the cards, and the other devices near them."""
     gpus = _chosen(request.gpus, state.cards, policy, effort)
     beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus, effort)
     return None if gpus is None or beside is None else (gpus, beside)
@@ -114,7 +115,7 @@ def _chosen(
 def _beside(
     containers: Sequence[ContainerRequest], state: NodeState, gpus: Sequence[ContainerPlacement], effort: Effort
 ) -> tuple[ContainerPlacement, ...] | None:
-    """Of the node's other devices those near the cards that their containers got."""
+    """Choose the other devices near the cards that their containers got."""
     if any(c.request.count > len(state.others) for c in containers):
         return None
     known = {c.uuid: c for c in state.cards}
@@ -131,7 +132,7 @@ def _beside(
 def _nearest(
     sought: Sought, devices: Sequence[CardState], far: Callable[[SharedCard, CardState], int], effort: Effort
 ) -> Found | None:
-    """One device for all where it fits, unless devices of their own are nearer."""
+    """One device for all containers if it has room, unless separate devices are nearer."""
     parts = sought.parts
     if len(parts) == 1:
         (part,) = parts
@@ -155,8 +156,8 @@ def _placed(containers: Sequence[ContainerRequest], numbers: Numbers, found: Fou
 
 
 def fits(request: PodRequest, state: NodeState, effort: Effort | None = None) -> bool:
-    """Whether ``choose`` finds cards. Every policy finds some when there are any, so for a pod of one container the
-    best ones are not sought: on a node whose cards are joined irregularly that search takes a second."""
+    """Whether ``choose`` finds cards. Every policy finds cards if there are any, so for a pod of one container the best
+    ones are not searched: on a node with an irregular interconnect that takes a second."""
     effort = effort or Effort()
     if others.mixed(request):
         return _both(request, state, "", effort) is not None
@@ -168,7 +169,7 @@ def fits(request: PodRequest, state: NodeState, effort: Effort | None = None) ->
 
 
 def cards_needed(containers: Sequence[ContainerRequest]) -> int:
-    """How many whole cards the containers need in all, reused as kubelet reuses them."""
+    """How many whole cards the containers need in total, reused as kubelet reuses them."""
     running = most = 0
     for c in containers:
         most = max(most, running + c.request.count)
@@ -190,7 +191,7 @@ def _choose(sought: Sought, cards: Sequence[CardState], policy: CardPolicy, effo
         return first | then
     if not (sought.shared and whole):
         return None
-    # The parts may have taken the only unused cards.
+    # The parts may have taken the last unused cards.
     first = _choose_whole(whole, cards, policy.group, cards)
     then = None if first is None else _choose_shared(sought, _without(cards, first), policy, effort)
     return None if first is None or then is None else first | then
@@ -236,7 +237,7 @@ def _choose_together(sought: Sought, cards: Sequence[CardState], key: Key, effor
 def _choose_whole(
     parts: Sequence[SharedCard], cards: Sequence[CardState], group: Group, node: Sequence[CardState]
 ) -> Found | None:
-    """Unused cards only, for each container a group of its own."""
+    """Choose unused cards, a separate group for each container."""
     found: Found = {}
     for alike in _by_container(parts):
         used = {card.uuid for card in found.values()}

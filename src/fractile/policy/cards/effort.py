@@ -1,12 +1,12 @@
-"""How much one call may spend on the question which parts of a pod go to which cards, and what earlier calls found out.
+"""Bound how much one call may search for which parts of a pod go to which cards, and remember what earlier calls found.
 
-The question is bin packing: a pod of forty containers can be made for which no program finds the answer in its time.
-So a call counts its *looks* (one card tried for one part) over all nodes together. A search that runs out of them is
-given up, which is no answer: the pod is refused for now, and the sentence says so.
+The problem is bin packing: there are pods of forty containers for which no program finds the answer in time. So a call
+counts its *looks* (one card tried for one part) over all nodes together. A search that runs out of looks is given up
+without an answer: the pod is refused for now, and the message says so.
 
-A search that found nothing is a dead end, and is remembered by what was asked and what was free: a node like it, or the
-same node as long as nothing is freed there, is not searched again. Where a call could not look at all nodes, the next
-one for the same pod begins where it stopped, until all have been looked at.
+A search that found nothing is a dead end. It is remembered by what was requested and what was free, so that an equal
+node, or the same node while nothing is freed there, is not searched again. If a call could not check all nodes, the
+next call for the same pod begins where it stopped, until all have been checked.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from fractile.model.request import ANY, ContainerRequest
 from fractile.model.units import MiB, PodUID
 from fractile.policy.cards.parts import Numbers, Peak, SharedCard, card_numbers, parts_of, peak
 
-CALL = 50_000  # looks of one call; one takes one to two microseconds
-SEARCH = 10_000  # looks of one search; what real pods need is below a hundred
-EASY = 256  # looks of a call before dead ends are asked for, which costs as much as some looks
-DECIDED = 2**62  # looks of a search that went to its end
+CALL = 50_000  # looks of one call; each takes one to two microseconds
+SEARCH = 10_000  # looks of one search; real pods need fewer than a hundred
+EASY = 256  # looks of a call before it checks dead ends, which costs as much as some looks
+DECIDED = 2**62  # looks recorded for a search that was completed
 
 _MOST = 2**16  # dead ends; about 120 bytes each
 _MOST_STOPPED = 2**12  # pods for which a call has stopped
 
 
 class DeadEnds:
-    """Searches that found nothing, by a digest of what was asked and what was free; the oldest is forgotten first."""
+    """Searches that found nothing, by a digest of what was requested and what was free; the oldest is dropped first."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
@@ -35,7 +35,7 @@ class DeadEnds:
         self._stopped: dict[PodUID, tuple[str, int]] = {}
 
     def looks(self, digest: bytes) -> int:
-        """How many looks found nothing; DECIDED where no more would."""
+        """How many looks found nothing; DECIDED if more looks would not help."""
         return self._looks.get(digest, 0)
 
     def put(self, digest: bytes, looks: int) -> None:
@@ -44,11 +44,12 @@ class DeadEnds:
         self._looks[digest] = max(looks, self.looks(digest))
 
     def stopped(self, uid: PodUID) -> str:
-        """The first node that the call before for this pod did not look at; "" where it looked at all."""
+        """The first node that the previous call for this pod did not check; "" if it checked all."""
         return self._stopped.get(uid, ("", 0))[0]
 
     def stop(self, uid: PodUID, node: str, *, looked_at: int, of: int) -> bool:
-        """A call for the pod stopped at that node. Whether a later one finds nodes at which none has looked yet."""
+        """Record that a call for the pod stopped at ``node``. Returns whether unchecked nodes remain for later
+        calls."""
         total = self._stopped.pop(uid, ("", 0))[1] + looked_at
         if len(self._stopped) >= _MOST_STOPPED:
             del self._stopped[next(iter(self._stopped))]
@@ -56,7 +57,7 @@ class DeadEnds:
         return total < of
 
     def forget(self, uid: PodUID) -> None:
-        """A call looked at all nodes, or found one."""
+        """Record that a call checked all nodes, or found one."""
         self._stopped.pop(uid, None)
 
     def __len__(self) -> int:
@@ -64,8 +65,8 @@ class DeadEnds:
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The parts of a pod's containers, worked out once for all nodes. ``together``: the containers in order, if one
-    card may hold all of ``shared``; ``picky``: parts that not every card may hold."""
+    """The parts of a pod's containers, computed once for all nodes. ``together``: the containers in order, if one card
+    may hold all of ``shared``; ``picky``: parts that only some cards may hold."""
 
     numbers: Numbers
     parts: list[SharedCard]
@@ -100,8 +101,8 @@ def sought(containers: Sequence[ContainerRequest]) -> Sought:
 
 
 class Effort:
-    """What one call has left. ``search``: the most for one search; ``easy``: see EASY. ``given_up`` counts the searches
-    that were ended without an answer, or not begun."""
+    """The remaining budget of one call. ``search``: the most for one search; ``easy``: see EASY. ``given_up`` counts
+    the searches that ended without an answer or were not started."""
 
     def __init__(
         self, looks: int = CALL, *, search: int = SEARCH, easy: int = EASY, dead_ends: DeadEnds | None = None
@@ -109,10 +110,10 @@ class Effort:
         self.left = looks
         self.spent = 0
         self.given_up = 0
-        self.unfinished = False  # there are nodes at which no call for the pod has looked yet
+        self.unfinished = False  # there are nodes that no call for the pod has checked yet
         self.search = search
         self.dead_ends = DeadEnds() if dead_ends is None else dead_ends
-        self.prepared: dict[object, object] = {}  # by ``search``: what is the same at every node
+        self.prepared: dict[object, object] = {}  # used by ``search``: what is the same for every node
         self._easy = easy
         self._sought: dict[int, tuple[Sequence[ContainerRequest], Sought]] = {}
 
@@ -122,11 +123,11 @@ class Effort:
 
     @property
     def hard(self) -> bool:
-        """Whether the call has already cost more than calls do."""
+        """Whether the call has already cost more than usual."""
         return self.spent >= self._easy
 
     def spend(self, looks: int) -> bool:
-        """Whether there was anything left; where there was not, the search is given up."""
+        """Spend looks; False when none were left, and the search must be given up."""
         if self.left <= 0:
             self.given_up += 1
             return False

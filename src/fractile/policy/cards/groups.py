@@ -1,8 +1,8 @@
-"""Many groups of cards compared at once: what ``topology.closest`` does where no two cards can change places.
+"""Compare many groups of cards together: how ``topology.closest`` works where no two cards are interchangeable.
 
-A group is a number, its cards the bits of it, the first card the highest one: so descending numbers are ascending
-groups, and with arrays over all groups of 16 cards (12,870 of eight) a choice takes 5 ms instead of 68. Sums of rates
-stay below 2^53 and are exact in floating point. The order is that of ``topology``; tests hold the two to each other.
+A group is a number whose bits are its cards, the first card the highest bit, so descending numbers are ascending
+groups. With arrays over all groups of 16 cards (12,870 of eight) a choice takes 5 ms instead of 68. Sums of rates stay
+below 2^53 and are exact in floating point. The order is that of ``topology``; tests compare the two.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Positions = tuple[int, ...]
 
-_PRODUCTS = 2**18 - 1  # up to which OpenBLAS wakes no threads
-_TRIED = 16  # of the best groups, one by one, before the rest is put into order
+_PRODUCTS = 2**18 - 1  # up to this size OpenBLAS wakes no threads
+_TRIED = 16  # best groups tried one by one before the rest is sorted
 
 
 def best(pairs: Matrix, kinds: Sequence[tuple[str, int]], free: Positions, count: int) -> Positions:
-    """The first of all groups of so many of the free cards, at least three and fewer than there are."""
+    """The first of all groups of ``count`` free cards; at least three, and fewer than all free cards."""
     groups = _Groups(pairs, kinds, free, count)
     for rate in sorted({pairs[a][b] for a in free for b in free if a != b}, reverse=True):
         rings = Rings(pairs, rate)
@@ -34,7 +34,7 @@ def best(pairs: Matrix, kinds: Sequence[tuple[str, int]], free: Positions, count
 
 
 class _Groups:
-    """All groups that have as few models as can be."""
+    """All groups with the fewest possible models."""
 
     def __init__(self, pairs: Matrix, kinds: Sequence[tuple[str, int]], free: Positions, count: int) -> None:
         self._pairs = pairs
@@ -52,7 +52,7 @@ class _Groups:
         self._left = self._inside - self._has @ rates.sum(axis=1)  # less what all free cards have: the same for all
 
     def in_order(self, rate: int) -> Iterator[Positions]:
-        """Those that may have a ring at this rate: of each card, two others of the group are near."""
+        """The groups that may have a ring at this rate: each card has two others of the group near it."""
         which = self._likely(rate)
         inside = self._inside[which]
         for _ in range(min(_TRIED, len(which))):
@@ -70,7 +70,7 @@ class _Groups:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _within(self, part: int, near: Sequence[int]) -> Numbers:
-        """The groups inside of these connected cards in which each card has two near it."""
+        """The groups within these connected cards in which each card has two others near it."""
         places = [n for n, a in enumerate(self._free) if part >> a & 1]
         outside = sum(1 << len(self._free) - 1 - n for n, a in enumerate(self._free) if not part >> a & 1)
         which = np.flatnonzero(self._numbers & outside == 0)
@@ -85,7 +85,7 @@ class _Groups:
 
 @lru_cache(maxsize=8)  # of 16 cards at most 1.8 MB each
 def _every(cards: int, count: int) -> tuple[Numbers, Floats]:
-    """All numbers of so many bits of which so many are set, in descending order; and a row for each, with a 1 for each
+    """All numbers of ``cards`` bits with ``count`` bits set, in descending order; and for each a row with a 1 for each
     card of the group."""
     everything = np.arange(1 << cards, dtype=np.int64)[::-1]
     ones = np.zeros(1 << cards, np.int64)
@@ -96,7 +96,7 @@ def _every(cards: int, count: int) -> tuple[Numbers, Floats]:
 
 
 def product(rows: Floats, matrix: Floats) -> Floats:
-    """``rows @ matrix``, in pieces: for a larger one OpenBLAS wakes its threads, which cost 3 ms and bring nothing."""
+    """``rows @ matrix``, in pieces: for larger ones OpenBLAS wakes its threads, which costs 3 ms and gains nothing."""
     piece = max(1, _PRODUCTS // matrix.size)
     if len(rows) <= piece:
         return rows @ matrix
@@ -112,7 +112,7 @@ def _models(has: Floats, models: Sequence[str]) -> Numbers:
 
 
 def _core(near: Sequence[int], free: Positions) -> int:
-    """The cards, as bits, that are left when one with fewer than two near it is taken away, again and again."""
+    """The cards, as bits, that remain when cards with fewer than two others near them are removed repeatedly."""
     left = sum(1 << a for a in free)
     while lonely := [a for a in bits(left) if (near[a] & left).bit_count() < 2]:
         left &= ~sum(1 << a for a in lonely)

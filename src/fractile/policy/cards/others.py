@@ -1,8 +1,8 @@
-"""Devices that are no GPUs are chosen as cards are: a share takes the place of a MiB, and cores are never asked for.
+"""Choose non-GPU devices as cards are chosen: a share stands for a MiB, and cores are never requested.
 
-Of those that fit, the one nearest to the cards of its container is taken, by the places that both sides tell: the NUMA
-node, and the group of cards that reach each other, which whoever offers the device may give it too. Where none is near
-the cards that were chosen first, cards and devices are sought at one place.
+Of the devices that fit, the one nearest to its container's cards is taken, by the places that both report: the NUMA
+node, and the group of connected cards, a property that may also be given to a device. If no device is near the cards
+chosen first, cards and devices are searched at one place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,27 +19,27 @@ _PLACES = (("numaNode", 2), ("interconnectGroup", 1))  # properties, and how muc
 
 
 def mixed(request: PodRequest) -> bool:
-    """Whether it asks for anything but GPUs."""
+    """Whether the pod asks for anything but GPUs."""
     return any(c.request.shares for c in request.containers)
 
 
 def of_gpus(request: PodRequest) -> PodRequest:
-    """The part of it that asks for GPUs."""
+    """The part of the request that asks for GPUs."""
     return msgspec.structs.replace(request, containers=request.gpus)
 
 
 def of_others(request: PodRequest) -> PodRequest:
-    """The part of it that asks for other devices, as a request for cards of which each share is a MiB."""
+    """The part of the request that asks for other devices, as a request for cards with a MiB for each share."""
     return msgspec.structs.replace(request, containers=tuple(map(_as_card, request.others)))
 
 
 def others_of(state: NodeState) -> NodeState:
-    """The node with its other devices as its cards."""
+    """The node with its other devices in place of its cards."""
     return NodeState(state.node, state.others)
 
 
 def distance(device: CardState, cards: Iterable[CardState]) -> int:
-    """How far the device is from all of the cards: less is nearer, 0 where nothing is known."""
+    """How far the device is from all of the cards: less is nearer, 0 if nothing is known."""
     return sum(
         weight * _apart(device.properties.get(place), card.properties.get(place))
         for card in cards
@@ -55,7 +55,7 @@ def apart(gpus: Sequence[ContainerPlacement], beside: Sequence[ContainerPlacemen
 
 
 def sides(state: NodeState) -> Iterator[NodeState]:
-    """The node as if it had only what is at one place, for each place that has cards and other devices."""
+    """The node reduced to what is at one place, for each place that has both cards and other devices."""
     for place, _ in _PLACES:
         theirs, ours = (_values(group, place) for group in (state.cards, state.others))
         for value in sorted(theirs & ours):
@@ -93,7 +93,7 @@ def none_of_class(asked: ContainerRequest, devices: Sequence[CardState]) -> Refu
 
 
 def too_few(request: PodRequest, devices: Sequence[CardState], *, ever: bool) -> str:
-    """How many are asked for and how many there are, of the class of which there are too few, else of the first."""
+    """How many are requested and how many there are, of the class that has too few, else of the first."""
     said = [_of_class(name, request, devices, ever=ever) for name in _classes(request)]
     return next((sentence for sentence, enough in said if not enough), said[0][0])
 

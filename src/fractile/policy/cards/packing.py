@@ -1,7 +1,7 @@
-"""What a pod's parts need together, as conditions on what is free: where one fails, no search is needed.
+"""Necessary conditions on what is free for a pod's parts to fit together: if one fails, no search is needed.
 
-Memory, cores, slots and slices are compared in sum; the largest parts, of which no two go on one card, and the parts of
-one container, are compared with the roomiest cards one by one. All are necessary; none is sufficient.
+Memory, cores, slots and slices are compared in sum; the largest parts, of which no two fit on one card, and the parts
+of one container are compared one by one with the roomiest cards. All conditions are necessary; none is sufficient.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,12 +13,12 @@ from fractile.model.sharing import MOST_SLICES
 from fractile.policy.cards.parts import Peak, SharedCard
 from fractile.policy.cards.state import CardState
 
-_WIDEST = 2**18  # MiB of a card up to which sums of parts are told apart
+_WIDEST = 2**18  # MiB of a card up to which sums of parts are distinguished
 
 
 class Least(msgspec.Struct, frozen=True):
-    """What parts need at least, on whichever card each goes. ``memory`` and ``cores``: of each, the largest first;
-    ``distinct``: of the parts that go to different cards, the largest first."""
+    """The least that parts need, whichever card each goes to. ``memory`` and ``cores``: of each part, the largest
+    first; ``distinct``: of the parts that must go to different cards, the largest first."""
 
     memory: tuple[int, ...]
     cores: tuple[int, ...]
@@ -28,7 +28,7 @@ class Least(msgspec.Struct, frozen=True):
 
 
 def least_of(parts: Sequence[SharedCard], needs: Sequence[Sequence[Peak]]) -> Least:
-    """``needs``: of each part, on cards of each size."""
+    """The least needs of the parts. ``needs``: of each part, on cards of each size."""
     memory = [min(n.memory for n in mine) for mine in needs]
     of_place: dict[int, list[int]] = {}
     for part, size in zip(parts, memory, strict=True):
@@ -45,7 +45,7 @@ def least_of(parts: Sequence[SharedCard], needs: Sequence[Sequence[Peak]]) -> Le
 
 
 def impossible(least: Least, cards: Sequence[CardState]) -> bool:
-    """Whether these cards cannot hold it, however it is shared out."""
+    """Whether these cards cannot hold the parts, however they are distributed."""
     memory = sorted((max(0, c.free_memory) for c in cards), reverse=True)
     cores = sorted((max(0, c.free_cores) for c in cards), reverse=True)
     if len(least.distinct) > len(cards) or any(a > b for a, b in zip(least.distinct, memory, strict=False)):
@@ -58,7 +58,7 @@ def impossible(least: Least, cards: Sequence[CardState]) -> bool:
 
 
 def _too_much(wanted: Sequence[int], free: Sequence[int]) -> bool:
-    """Both the largest first."""
+    """Whether the wanted parts cannot fit; both lists have the largest first."""
     if sum(wanted) > sum(free):
         return True
     most = free[0] if free else 0
@@ -71,7 +71,7 @@ def _too_much(wanted: Sequence[int], free: Sequence[int]) -> bool:
 
 
 def sums_of(sizes: Iterable[int]) -> int:
-    """Which sums the sizes have, as bits, up to ``_WIDEST``."""
+    """The sums that the sizes can form, as bits, up to ``_WIDEST``."""
     within = (2 << _WIDEST) - 1
     sums = 1
     for size in sizes:
@@ -81,7 +81,7 @@ def sums_of(sizes: Iterable[int]) -> int:
 
 
 def leaves_too_much(sums: int, wanted: int, cards: Sequence[CardState]) -> bool:
-    """Whether too much stays free because no parts fill a card exactly."""
+    """Whether too much stays free because no combination of parts fills a card exactly."""
     free = [max(0, c.free_memory) for c in cards]
     if max(free, default=0) > _WIDEST:
         return False

@@ -2,7 +2,7 @@
 
 Kubelet gives the device ids of a finished init container to the next containers of the pod before it asks for others
 (evidence/kubelet.md#choice-of-ids), resource by resource. Cards are therefore numbered first: containers with the same
-number share a card, whichever it will be. A container gets the numbers that init containers of its resource left, then
+number share a card, to be chosen later. A container gets the numbers that init containers of its resource left, then
 new ones.
 """
 
@@ -39,7 +39,7 @@ class SharedCard(msgspec.Struct, frozen=True):
         return any(c.request.exclusive for c in self.containers)
 
     def admits(self, card: CardState) -> bool:
-        """Whether each of them may be on that card, whatever is free there."""
+        """Whether each container may be on that card, regardless of what is free there."""
         return all(c.request.selector.admits(card.uuid, card.model) and _right_size(c, card) for c in self.containers)
 
     def fits(self, card: CardState) -> bool:
@@ -56,7 +56,7 @@ def parts_of(containers: Sequence[ContainerRequest], numbers: Numbers) -> list[S
 
 
 def peak(containers: Sequence[ContainerRequest], card: MiB) -> Peak:
-    """What a card of so much memory must have free to serve all of them: max(each init container + sidecars before it,
+    """What a card with ``card`` MiB must have free to serve all of them: max(each init container + sidecars before it,
     sidecars + apps)."""
     memory = cores = slots = slices = most = most_slots = most_slices = 0
     coreless = False
@@ -84,8 +84,8 @@ def _right_size(c: ContainerRequest, card: CardState) -> bool:
 
 
 def card_numbers(containers: Sequence[ContainerRequest]) -> Numbers:
-    """The numbers of the cards of each container, in its order; no container has a number twice."""
-    left: dict[str, dict[int, int]] = {}  # resource -> number -> ids that kubelet will hand on
+    """The numbers of each container's cards, in its order; no container has a number twice."""
+    left: dict[str, dict[int, int]] = {}  # resource -> number -> ids that kubelet will pass on
     used = 0
     given: list[tuple[int, ...]] = []
     for c in containers:
@@ -100,7 +100,7 @@ def card_numbers(containers: Sequence[ContainerRequest]) -> Numbers:
 
 
 def _pass_on(pool: dict[int, int], mine: Sequence[int], c: ContainerRequest) -> None:
-    """What kubelet has to hand on after this container: all that init containers had, less what others took of it."""
+    """Update what kubelet can pass on after this container: what init containers had, less what others took of it."""
     ids = c.amount // c.request.count
     for n in mine:
         if c.role is Role.INIT:

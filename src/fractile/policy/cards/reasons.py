@@ -25,7 +25,7 @@ def no_cards() -> Refusal:
 
 
 def too_hard(request: PodRequest) -> Refusal:
-    """The refusal when the search was given up. Waiting may help: the next try may begin where this one ended."""
+    """The refusal when the search was given up. Waiting may help: the next attempt may go on where it ended."""
     count = len(request.containers)
     return Refusal(
         Code.NO_ROOM,
@@ -34,8 +34,8 @@ def too_hard(request: PodRequest) -> Refusal:
 
 
 def explain(request: PodRequest, state: NodeState, effort: Effort | None = None) -> Refusal:
-    """The refusal for a pod that does not fit: one that waiting can cure, or one that this node can never cure; or one
-    for a pod of which ``effort`` could not find out."""
+    """The refusal for a pod that does not fit: waiting may help, it never fits here, or the search was given up
+    (``effort``)."""
     effort = effort or Effort()
     parts = sum(c.request.count for c in request.containers) if len(request.containers) > 1 else 0
     if not effort.spend(parts * (1 + len(state.cards) // 8)):
@@ -82,7 +82,7 @@ def _explain(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
 
 
 def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = False) -> str:
-    """What is asked and what there is; ``ever``: of empty cards."""
+    """What is requested and what there is; ``ever``: on empty cards."""
     shared = [c for c in request.containers if not c.request.exclusive]
     whole = [c for c in request.containers if c.request.exclusive]
     said: list[str] = []
@@ -97,7 +97,7 @@ def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = F
 
 
 def _bytes_instead(request: PodRequest) -> str:
-    """For whoever writes "2Gi" of a resource that counts MiB."""
+    """The hint for "2Gi" of a resource that counts MiB."""
     hints = (counted_as_bytes(c) for c in request.containers)
     return next((f"; {hint}" for hint in hints if hint), "")
 
@@ -106,7 +106,7 @@ def _bytes_instead(request: PodRequest) -> str:
 
 
 def _forbidden(request: PodRequest, state: NodeState, empty: NodeState, effort: Effort) -> Refusal | None:
-    """The refusal when rules alone stand against the pod: of sizes for good, of numbers of slices for now."""
+    """The refusal when only sharing rules prevent the placement: permanent for sizes, temporary for slice numbers."""
     if all(c.rule == FREE for c in state.cards):
         return None
     if not choice.fits(request, empty, effort) and choice.fits(request, lifted(empty), effort):
@@ -193,7 +193,7 @@ def _cores_short(cores: int, cards: Sequence[CardState], *, ever: bool) -> str:
 
 
 def _slots_short(asked: int, cards: Sequence[CardState]) -> str:
-    """Where there is room for the rest."""
+    """The reason when only slots are short."""
     said = f"{asked} of a card's {cards[0].slots} slots asked"
     return f"{said}, free on the cards with enough memory and cores: {_list(cards, lambda c: str(c.free_slots))}"
 
@@ -212,7 +212,7 @@ def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState],
 
 
 def _of_whole(asked: int, cards: Sequence[CardState], *, besides: bool, ever: bool, what: str = "") -> str:
-    """``besides``: and parts, which must come from other cards; ``what``: the class that all of them are asked by."""
+    """``besides``: parts are requested too, which need other cards; ``what``: the class by which all are requested."""
     if what:
         there = f"the node has {len(cards)} matching {_cards(len(cards))}"
         idle = sum(c.idle for c in cards)
@@ -251,7 +251,7 @@ def _none_admitted(request: Request, cards: Sequence[CardState]) -> str:
 
 
 def _class(containers: Sequence[ContainerRequest]) -> str:
-    """The class that all of them are asked by; "" when there is no such one."""
+    """The class by which all of them ask; "" if there is no single one."""
     names = {c.request.device_class for c in containers}
     return names.pop() if len(names) == 1 else ""
 
@@ -268,7 +268,7 @@ def _limited_to(mine: Sequence[CardState], cards: Sequence[CardState], container
 
 
 def _memory(containers: Sequence[ContainerRequest]) -> str:
-    """What containers that share a card ask for at their peak."""
+    """The peak memory of containers that share a card."""
     parts = max((c.request.memory_percent for c in containers), default=0)
     amount = peak(containers, MiB(0)).memory
     said = [f"{amount} MiB"] if amount or not parts else []
@@ -292,7 +292,7 @@ def _amounts(container: ContainerRequest) -> str:
 
 
 def _cores(card: CardState) -> int:
-    """What can be promised of its cores."""
+    """The cores of the card that can be promised."""
     return max(card.free_cores - card.coreless, 0)
 
 

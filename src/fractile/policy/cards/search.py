@@ -1,14 +1,14 @@
-"""Cards for the parts of a pod that no single card can hold: each part its own, or several on one, with a search.
+"""Search cards for the parts of a pod that no single card can hold: one card for each part, or for several.
 
-Largest part first, best card first, going back where that leads nowhere. Parts that come to share a card are charged
-one peak each, which is a little much where init containers of two families meet.
+Largest part first, best card first, with backtracking. Parts that share a card are charged one peak each, which is
+slightly too much where init containers of two families meet.
 
-    what cannot be by its sums (``packing``) ──> no
-    a dead end that is known (``effort``) ──> no
-    looks, until there is an answer or until there are none left ──> yes, no, or given up
+    impossible by its sums (``packing``) ──> no
+    a known dead end (``effort``) ──> no
+    looks, until there is an answer or no look is left ──> yes, no, or given up
 
-Of cards with the same room only the first is tried, and parts that are alike keep the order of their cards: neither
-changes which answer is found first.
+Of cards with the same room only the first is tried, and equal parts keep the order of their cards: neither changes
+which answer is found first.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from fractile.policy.cards.packing import Least, impossible, least_of, leaves_to
 from fractile.policy.cards.parts import Peak, SharedCard, has_room, peak
 from fractile.policy.cards.state import CardState
 
-_WORTH = 16  # looks from which on a dead end is remembered
+_WORTH = 16  # least looks of a dead end that is remembered
 _FIRST = 256  # looks after which the costlier conditions are compared
 
 _Room = tuple[object, ...]
@@ -37,8 +37,8 @@ Key = Callable[[CardState], tuple[int, ...]]
 def search(
     parts: Sequence[SharedCard], cards: Sequence[CardState], key: Callable[[SharedCard], Key], effort: Effort
 ) -> dict[int, CardState] | None:
-    """A card for each part by its number; two parts of one container get two cards. ``key``: in which order cards are
-    tried for a part. None: there is no way, or ``effort`` has given it up."""
+    """A card for each part, by number; two parts of one container get two cards. ``key``: the order in which cards are
+    tried for a part. None: there is no solution, or the search was given up (``effort``)."""
     if not parts or not cards:
         return None if parts else {}
     if not effort.spend(1):
@@ -50,22 +50,22 @@ def search(
 
 
 class _Asked(msgspec.Struct):
-    """What does not depend on the node. ``parts``: the largest first; ``needs``: of each, by the card's memory;
-    ``twins``: whether it can change places with the one before it; ``digest``: None where dead ends are not
+    """What does not depend on the node. ``parts``: the largest first; ``needs``: of each part, by the card's memory;
+    ``twins``: whether a part is interchangeable with the previous one; ``digest``: None if dead ends are not
     remembered."""
 
     parts: list[SharedCard]
     needs: list[dict[MiB, Peak]]
     least: Least
     twins: list[bool]
-    several: frozenset[int]  # places of more than one part
+    several: frozenset[int]  # containers of more than one part
     selective: bool
     digest: bytes | None
     sums: int | None = None
 
 
 def _asked(parts: Sequence[SharedCard], memories: Sequence[MiB], effort: Effort) -> _Asked:
-    key = id(parts[0]), len(parts), tuple(memories)  # the parts are those of ``effort``, and live as long
+    key = id(parts[0]), len(parts), tuple(memories)  # the parts belong to ``effort`` and live as long
     known = effort.prepared.get(key)
     if known is None:
         effort.spend(len(parts) * len(memories))
@@ -100,7 +100,8 @@ def _prepare(parts: Sequence[SharedCard], memories: Sequence[MiB]) -> _Asked:
 
 
 def _shape(part: SharedCard, several: frozenset[int]) -> tuple[list[Request], list[int]]:
-    """Parts of the same shape can change places: what they ask for, and with which others they may not share a card."""
+    """The shape of a part: its requests, and the containers with which it may not share a card. Equal shapes are
+    interchangeable."""
     return [c.request for c in part.containers], [p for p in part.places if p in several]
 
 
@@ -122,7 +123,7 @@ def _hashed(what: object) -> bytes:
 
 
 class _Search:
-    """One node. Cards are known by their position in ``cards``."""
+    """The search on one node. Cards are identified by their position in ``cards``."""
 
     def __init__(
         self, asked: _Asked, cards: Sequence[CardState], key: Callable[[SharedCard], Key], effort: Effort
@@ -132,7 +133,7 @@ class _Search:
         self._key = key
         self._effort = effort
         self._free = list(cards)
-        self._held: list[frozenset[int]] = [frozenset()] * len(cards)  # by containers of several parts
+        self._held: list[frozenset[int]] = [frozenset()] * len(cards)  # containers of several parts on each card
         self._kinds: list[int] = []
         self._orders: list[list[int]] = []
         self._most = min(effort.search, effort.left)
@@ -154,11 +155,11 @@ class _Search:
         return {p.number: self._cards[n] for p, n in zip(self._asked.parts, taken, strict=True)}
 
     def _run(self) -> list[int] | None:
-        """The cards of all parts: one step forward where a card is found, one back where none is."""
+        """The cards of all parts: one step forward when a card is found, one back when none is."""
         parts = self._asked.parts
-        taken: list[int] = []  # of each part that has one, the card
-        at = [0] * (len(parts) + 1)  # of each part, from where its order of cards is to be read
-        before: list[tuple[CardState, frozenset[int]]] = []  # of the cards taken, what they were
+        taken: list[int] = []  # the card of each part that has one
+        at = [0] * (len(parts) + 1)  # for each part, where to continue in its order of cards
+        before: list[tuple[CardState, frozenset[int]]] = []  # the earlier states of the cards taken
         seen: list[set[_Room]] = [set()]
         while len(taken) < len(parts):
             now = len(taken)
@@ -186,7 +187,7 @@ class _Search:
         return taken
 
     def _worth_going_on(self) -> bool:
-        """Compares once what is not worth it for a search that ends soon."""
+        """Check, once, the conditions that are too costly for a search that ends soon."""
         if self._compared:
             return True
         self._compared = True
@@ -204,8 +205,8 @@ class _Search:
         return True
 
     def _known(self) -> bool:
-        """Whether it is a dead end, as far as this search would go."""
-        self._looks += len(self._asked.parts) // 2 + len(self._cards)  # what it costs beside the looks
+        """Whether this is a known dead end for as many looks as this search may spend."""
+        self._looks += len(self._asked.parts) // 2 + len(self._cards)  # what it costs in addition to the looks
         digest = self._digest_of_all()
         looks = 0 if digest is None else self._effort.dead_ends.looks(digest)
         if looks < self._most:
@@ -222,13 +223,13 @@ class _Search:
             self._effort.dead_ends.put(digest, looks)
 
     def _digest_of_all(self) -> bytes | None:
-        """What is asked of what is free; the order of the cards does not matter."""
+        """The digest of what is requested and what is free; independent of the order of the cards."""
         if self._digest is None and self._asked.digest is not None:
             self._digest = _hashed((self._asked.digest, sorted(map(_free, self._cards, repeat(self._asked.selective)))))
         return self._digest
 
     def _next(self, now: int, start: int, seen: set[_Room]) -> int | None:
-        """The next place in the part's order of cards where it has room, and that is no like of one that failed."""
+        """The next position in the part's order of cards with room for it, skipping cards equal to one that failed."""
         part, needs, order = self._asked.parts[now], self._asked.needs[now], self._orders[now]
         mine = self._asked.several.intersection(part.places)
         for place in range(start, len(order)):
@@ -254,11 +255,11 @@ class _Search:
         return c.free_memory, c.free_cores, c.coreless, c.free_slots, c.slices, self._kinds[n], self._held[n]
 
     def _kind(self, card: CardState) -> tuple[object, ...]:
-        """What tells cards apart whose room is the same."""
+        """What distinguishes cards with the same room."""
         return card.memory, card.rule, card.uuid if self._asked.selective else CardUUID("")
 
     def _in_order(self, key: Callable[[SharedCard], Key]) -> list[list[int]]:
-        """The cards in the order of each part; the same list where the order is the same."""
+        """The cards in the order of each part; parts with equal order share one list."""
         orders: dict[int, tuple[Key, list[int]]] = {}
         found: list[list[int]] = []
         for part in self._asked.parts:

@@ -1,4 +1,4 @@
-"""What a decision about one node looks at: its cards and what is free on them now."""
+"""The input of a decision about one node: its cards and what is free on them now."""
 
 import msgspec
 
@@ -7,19 +7,19 @@ from fractile.model.properties import NONE, Properties
 from fractile.model.sharing import FREE, SharingRule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
-NO_LIMIT = 2**31  # slots of a card, where nobody counts them
+NO_LIMIT = 2**31  # slots of a card whose slots are not counted
 
 
 def cores_fit(free: int, cores: int, *, coreless: bool) -> bool:
-    """Whether so many percent can be promised of what is free. Containers without a promise share what nobody was
-    promised: where there are some, at least one percent stays, or they would starve."""
+    """Whether ``cores`` percent can be promised of what is free. Containers without a promise share the unpromised
+    rest: if there are any, at least one percent stays, or they would starve."""
     return cores + coreless <= free
 
 
 class CardState(msgspec.Struct, frozen=True, gc=False):
     """One card: its size and what is free. ``free_*`` may be negative when the card shrank under its pods.
 
-    Of a device that is no GPU ``memory`` counts shares."""
+    For a non-GPU device ``memory`` counts shares."""
 
     uuid: CardUUID
     index: int
@@ -27,8 +27,8 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     memory: MiB
     free_memory: MiB
     free_cores: Percent
-    idle: bool  # nobody holds any part of it
-    coreless: bool = False  # somebody holds a part of its memory who was promised no cores
+    idle: bool  # no pod holds any part of it
+    coreless: bool = False  # a holder of its memory was promised no cores
     slots: int = NO_LIMIT  # device ids of a resource of which a card has few
     free_slots: int = NO_LIMIT
     interconnect: Interconnect | None = None
@@ -37,14 +37,14 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     properties: Properties = NONE
 
     def holds(self, memory: int, cores: int, *, coreless: bool, slots: int = 0) -> bool:
-        """Whether it has room for so much more."""
+        """Whether it has room for that much more."""
         if memory > self.free_memory or slots > self.free_slots:
             return False
         return cores_fit(self.free_cores, cores, coreless=coreless or self.coreless)
 
 
 class NodeState(msgspec.Struct, frozen=True):
-    """One node: its cards ordered by index, and its devices that are no GPUs."""
+    """One node: its cards ordered by index, and its non-GPU devices."""
 
     node: NodeName
     cards: tuple[CardState, ...]

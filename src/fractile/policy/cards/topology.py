@@ -1,17 +1,17 @@
-"""Which of a node's free cards belong together: the closest group, and cards from the most broken-up branch.
+"""Choose free cards that belong together: the closest group, or cards of the most fragmented branch.
 
-``closest`` (gpu-manager's link) is exact: of all groups of so many free cards it takes the one that comes first by
+``closest`` (gpu-manager's link) is exact: of all groups of ``count`` free cards it takes the first by
   1. fewest models: the slowest card sets the pace of all;
   2. the best ring, then the largest sum over pairs (``bandwidth``);
   3. the smallest cards, so that large ones stay free;
-  4. what it leaves: the largest sum over pairs of the cards that stay free;
+  4. the largest sum over pairs of the cards that stay free;
   5. the lowest indexes.
-Cards that can be exchanged without any change count as one kind, so a machine behind one switch has one group to look
-at, not thousands. On machines of more than 16 cards whose groups are many, one is grown from each card (``wide``).
+Interchangeable cards count as one kind, so a machine behind one switch has one group to
+check, not thousands. On machines with more than 16 cards and many groups, one group is grown from each card (``wide``).
 
-``fragment`` goes down the tree of branches (cards that reach each other at some rate, from the slowest rate up) into
-the branch that is broken up most, and keeps whole branches whole. Positions are those of the matrix; all results are
-in ascending order. The searches are remembered: clusters have few kinds of nodes.
+``fragment`` descends the tree of branches (cards that reach each other at some rate, from the slowest rate up) into the
+most fragmented branch, and keeps whole branches whole. Positions are those of the matrix; all results are in ascending
+order. The searches are cached: clusters have few kinds of nodes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ from math import comb, prod
 from fractile.policy.cards import groups, wide
 from fractile.policy.cards.bandwidth import Matrix, Rings, at_least, bits, parts, total
 
-_EXACT = 20_000  # groups that are compared; 8 of 16 cards are 12,870
-_SETS = 12  # of cards that are alike, on a wider machine ...
-_FEW = 4096  # ... and groups that differ, up to which all are compared there
-_MANY = 200  # groups from which on they are compared all at once, which costs half a millisecond to begin with
-_MANY_KINDS = 1000  # the same where cards can change places: then all groups are many more than those that differ
-_WIDEST = 16  # cards that are compared so: there are 2^16 sets of them
+_EXACT = 20_000  # most groups that are compared; 8 of 16 cards are 12,870
+_SETS = 12  # most sets of equal cards on a wider machine ...
+_FEW = 4096  # ... and most different groups, for all to be compared there
+_MANY = 200  # from this many on, groups are compared together, which has a fixed cost of 0.5 ms
+_MANY_KINDS = 1000  # the same with interchangeable cards: then there are many more groups than different ones
+_WIDEST = 16  # most cards compared that way: 2^16 sets
 
 Kinds = tuple[tuple[str, int], ...]  # model and memory of each card
 Positions = tuple[int, ...]
@@ -35,7 +35,7 @@ Positions = tuple[int, ...]
 
 @lru_cache(maxsize=8192)
 def closest(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positions:
-    """The best-connected ``count`` of the free cards, at least as many."""
+    """The best-connected ``count`` of the free cards, of which there must be at least that many."""
     if count >= len(free):
         return free
     if len(free) > _WIDEST:
@@ -60,7 +60,7 @@ def closest(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positio
 
 @lru_cache(maxsize=8192)
 def fragment(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positions:
-    """So many free cards of the most broken-up branch that has as many; among equals the smallest cards."""
+    """``count`` free cards of the most fragmented branch with at least that many; among equals the smallest cards."""
     able = free
     if count == 1:
         smallest = min(kinds[a][1] for a in free)
@@ -88,7 +88,7 @@ def branches(pairs: Matrix, cards: Sequence[int], rate: int) -> list[Positions]:
 
 
 class _Order:
-    """Among groups with the same ring: which comes first."""
+    """The order of groups with the same ring."""
 
     def __init__(self, pairs: Matrix, kinds: Kinds, free: Positions) -> None:
         self._pairs = pairs
@@ -103,8 +103,9 @@ class _Order:
 
 
 def parting(pairs: Matrix) -> list[int]:
-    """The rates at which cards part that reach each other at the rate before, directly or through others: those above
-    the rates of a tree that joins all by the fastest ways (Prim, 1957). A tree of 128 cards has 127 of them at most."""
+    """The rates at which a branch splits, that is, cards that reached each other at the rate below, directly or through
+    others, no longer do: those just above the rates of the maximum spanning tree (Prim, 1957). A tree of 128 cards has
+    at most 127."""
     every = rates(pairs)
     joined = list(pairs[0]) if pairs else []
     outside = set(range(1, len(pairs)))
@@ -118,7 +119,7 @@ def parting(pairs: Matrix) -> list[int]:
 
 
 def _some_groups(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> list[Positions]:
-    """All groups that differ, where they are few; else one around each card."""
+    """All different groups if they are few; else one around each card."""
     sets = _exchangeable(pairs, kinds, free, most=_SETS)
     differ = prod(len(s) + 1 for s in sets)
     return list(_groups(sets, count)) if sets and differ <= _FEW else wide.grown(pairs, free, count)
@@ -129,8 +130,7 @@ def _of(branch: Positions, among: Positions) -> Positions:
 
 
 def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions, *, most: int = _WIDEST) -> list[Positions]:
-    """The free cards in sets of which any two can change places and nobody would see a difference; none where there are
-    more than so many sets."""
+    """The free cards in sets of interchangeable cards; empty if there are more than ``most`` sets."""
     sets: list[list[int]] = []
     for a in free:
         for alike in sets:
@@ -146,7 +146,7 @@ def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions, *, most: int = _
 
 
 def _groups(sets: Sequence[Positions], count: int) -> Iterator[Positions]:
-    """All groups of so many cards that differ in more than exchangeable ones: of each set, its first cards."""
+    """All groups of ``count`` cards that differ in more than interchangeable cards: of each set, its first cards."""
     if max(map(len, sets)) == 1:
         return combinations((a for (a,) in sets), count)
 

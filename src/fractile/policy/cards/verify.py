@@ -1,4 +1,4 @@
-"""Whether a recorded placement is one that we would write for this request. Annotations may come from anybody."""
+"""Check whether a recorded placement is one that we would write for this request. Annotations are untrusted."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,10 @@ from fractile.model.units import WHOLE
 
 
 def mismatch(request: PodRequest, placement: Placement) -> str | None:
-    """What the placement gets wrong about the pod's request, as a sentence; None when it matches.
+    """How the placement differs from the pod's request, as a sentence; None when it matches.
 
-    What a class gives stands in the placement only, so there the numbers of devices are compared, not the amounts.
+    The amounts of a class are only in the placement, so for classes the numbers of devices are compared, not the
+    amounts.
     """
     names = list(dict.fromkeys(c.container for c in request.containers))
     if names != [c.container for c in placement.containers]:
@@ -29,8 +30,8 @@ def mismatch(request: PodRequest, placement: Placement) -> str | None:
 
 
 def barred(request: PodRequest, placement: Placement, cards: Iterable[Card]) -> str | None:
-    """Which card of the placement the pod's selector does not admit, as a sentence. For choices that are still to be
-    made; what a bound pod holds already, no later edit of its annotations takes away."""
+    """Which card of the placement the pod's selector does not admit, as a sentence. Only for pending choices: later
+    edits of its annotations do not take away what a bound pod already holds."""
     models = {c.uuid: c.model for c in cards}
     for asked in request.containers:
         for part in placement.slices_for(asked):
@@ -53,7 +54,7 @@ def _slice_mismatch(want: Request, part: Slice) -> str | None:
         right = (part.memory, part.cores, part.slots, part.shares) == (0, 0, 0, want.shares)
         return None if right else f"asks for {want.shares} share(s) of a device, the placement gives something else"
     if not want.device_class:
-        # What a whole card, or a percentage of one, comes to is not the request's to say: the ledger has the card.
+        # The request does not say how much a whole card, or a percentage of one, is: the ledger has the card.
         if not (want.exclusive or want.memory_percent) and part.memory != want.memory:
             return f"asks for {want.memory} MiB, the placement gives {part.memory} MiB"
         if part.cores != (WHOLE if want.exclusive else want.cores):

@@ -1,8 +1,8 @@
-"""The closest of some groups on a machine of many cards: what ``topology.closest`` does above 16, in bounded time.
+"""The closest group on a machine with many cards: ``topology.closest`` for more than 16 cards, in bounded time.
 
-Whoever may write a card's object may say of 128 cards what he likes. So nothing here takes more than some steps over a
-matrix: groups are grown from all cards at once, and the rate of the best ring is found by halving, since a ring at one
-rate is a ring at each lower one. The order of groups is that of ``topology``.
+A client that may write cards' objects can claim anything about 128 cards. So nothing here takes more than a few steps
+over a matrix: groups are grown from all cards together, and the rate of the best ring is found by bisection, since a
+ring at one rate is a ring at each lower rate. The order of groups is that of ``topology``.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from fractile.policy.cards.groups import product
 
 Positions = tuple[int, ...]
 
-_STEPS = 4000  # of the search for rings, in all; where there are none left, the necessary condition must do
+_STEPS = 4000  # of the search for rings in total; then only the necessary condition is checked
 
 _Flags = NDArray[np.bool_]
 _Floats = NDArray[np.float64]
 
 
 def grown(pairs: Matrix, free: Positions, count: int) -> list[Positions]:
-    """A group around each card: the next is always the one with the most to those that are there."""
+    """Grow a group around each card, always adding the card with the most bandwidth to the group."""
     rates = _rates(pairs, free)
     has: _Flags = np.eye(len(free), dtype=np.bool_)
-    joined = rates.copy()  # of each group, to each card
+    joined = rates.copy()  # from each group to each card
     every = np.arange(len(free))
     for _ in range(count - 1):
         nearest = np.where(has, -1.0, joined).argmax(axis=1)
@@ -53,7 +53,7 @@ def best(
 
 
 def _first_ring(pairs: Matrix, rates: _Floats, free: Positions, groups: Sequence[Positions], has: _Floats) -> Positions:
-    """The first group with a ring at the highest rate at which any has one."""
+    """The first group with a ring at the highest rate at which any group has one."""
     steps = Steps(_STEPS)
     every = sorted({pairs[a][b] for a in free for b in free if a != b}, reverse=True)
     found = groups[0]

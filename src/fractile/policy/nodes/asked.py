@@ -1,4 +1,4 @@
-"""What a pod's wish comes to on cards of one size: a request in thousandths, which scores compare."""
+"""Convert a pod's demand into a request in thousandths, for cards of one size; scores compare these."""
 
 from functools import lru_cache
 
@@ -9,14 +9,14 @@ _PERCENT = WHOLE_GPU // 100
 
 
 def part_of(amount: int, memory: int) -> int:
-    """So much of a card's memory in thousandths, rounded up: what fits in MiB is never too large in thousandths."""
+    """``amount`` of a card's memory in thousandths, rounded up: what fits in MiB is never too large in thousandths."""
     return -(-amount * WHOLE_GPU // memory)
 
 
 @lru_cache(maxsize=8192)
 def asked(wish: PodDemand, memory: int) -> TaskDemand | None:
-    """On cards of so many MiB, more than 0; None when they are too small. Several parts count each with the largest
-    one's size."""
+    """The request on cards of ``memory`` MiB (more than 0); None when they are too small. Each of several parts counts
+    with the size of the largest."""
     if not wish.asks:
         return TaskDemand(wish.cpu, wish.memory)
     if wish.whole:
@@ -28,7 +28,7 @@ def asked(wish: PodDemand, memory: int) -> TaskDemand | None:
 
 
 def expressible(ask: TaskDemand) -> bool:
-    """Whether scores know where such a pod could go: a part of one GPU, or whole ones. Not parts of several."""
+    """Whether scores can place the pod: a part of one GPU, or whole ones, but not parts of several."""
     return ask.shares or ask.milli == WHOLE_GPU
 
 

@@ -1,7 +1,7 @@
-"""Several policies at once: the sum of their scores, each in thousandths of a GPU, times a weight.
+"""A blend of several policies: the sum of their scores, each in thousandths of a GPU, times a weight.
 
-Scores of 0 to 100 count 10 thousandths a point, so that 100 points are one GPU; ``fgd-plus`` is in that unit already.
-The device is that of the first one.
+Scores of 0 to 100 count 10 thousandths per point, so that 100 points are one GPU; ``fgd-plus`` already uses that unit.
+The first policy chooses the device.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,13 @@
 """Room for pods of several GPUs where pods come and go.
 
-A node with eight free GPUs is worth something to the pods that want eight, and a node that lacks one of them still has
-hope: pods leave it. For each class of pods with several GPUs a node is worth
+A node with eight free GPUs has a worth to pods that ask for eight. A node that lacks one still has some, since pods
+leave it. For each class of pods with several GPUs, a node's worth is
 
     the class' share of demand x its GPUs x (how many such pods fit, or 0.7^n when none does)
 
-where n is how many GPUs it lacks, or dozens of CPUs, whichever is more. What a placement takes away from that worth is
-its price. Small pods then gather on nodes that are of no use to large ones, and nodes that are nearly empty become
-empty. Where pods stay for ever no node ever becomes empty, and the term is left out.
+where n is the number of GPUs that it lacks, or of dozens of CPUs, whichever is larger. The price of a placement is what
+it takes away from that worth. Small pods then gather on nodes that are useless to large ones, and nearly empty nodes
+become empty. If pods stay permanently, no node ever becomes empty, and the term is left out.
 """
 
 import msgspec
@@ -16,14 +16,15 @@ import numpy as np
 from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.view import WHOLE_GPU, Flags, Ints, View
 
-CPUS = 12_000  # thousandths: about what leaves with a pod that holds a GPU
-_FADE = 700  # of 1000: what is left of the worth for each GPU that is lacking
-_MOST_LACKING = 24  # below a thousandth after that
+CPUS = 12_000  # thousandths: about what a pod that holds a GPU frees when it leaves
+_FADE = 700  # of 1000: the factor on the worth for each missing GPU
+_MOST_LACKING = 24  # beyond it the worth is below a thousandth
 _CLASSES = 32  # at most, those that ask for most
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """[B] unless said. A node on which one such pod fits is worth ``worth`` x 1000 of the unit of ``fgd_plus``."""
+    """Shape [B] unless stated. A node on which one such pod fits is worth ``worth`` x 1000 in the unit of
+    ``fgd_plus``."""
 
     gpus: Ints
     cpu: Ints
@@ -33,7 +34,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 def blocks_of(mix: Mix, models: tuple[str, ...]) -> Blocks:
-    """From all classes of the mix: those with several GPUs are rare, and large."""
+    """The blocks of a mix, from all its classes: those with several GPUs are rare, but large."""
     demand = max(1, sum(a.total * c for a, c in zip(mix.asks, mix.counts, strict=True)))
     several = [(a, c) for a, c in zip(mix.asks, mix.counts, strict=True) if a.gpus > 1]
     several = sorted(several, key=lambda ac: -ac[0].total * ac[1])[:_CLASSES]
@@ -48,7 +49,8 @@ def blocks_of(mix: Mix, models: tuple[str, ...]) -> Blocks:
 
 
 def hold(view: View, cpu_left: Ints, gpu_left: Ints, row: Ints, blocks: Blocks) -> Ints:
-    """The worth of nodes in some state: ``cpu_left`` and ``row`` [R], ``gpu_left`` [R, D]; the rest is the view's."""
+    """The worth of nodes in a given state: ``cpu_left`` and ``row`` [R], ``gpu_left`` [R, D]; the rest from the
+    view."""
     free = (gpu_left >= WHOLE_GPU).sum(axis=1)[:, None]
     fit = np.minimum(free // blocks.gpus, cpu_left[:, None] // blocks.cpu)
     lacking = np.maximum(blocks.gpus - free, -((cpu_left[:, None] - blocks.cpu) // CPUS))

@@ -1,4 +1,4 @@
-"""The states in which a node may be after a pod was placed on it: one for every device that makes a difference."""
+"""The possible states of a node after a pod was placed on it: one for each device that makes a difference."""
 
 import msgspec
 import numpy as np
@@ -7,7 +7,7 @@ from fractile.policy.nodes.view import NEVER, NO_DEVICE, WHOLE_GPU, Flags, Ints,
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """[C] unless said, ordered by row and device. Of devices with equally much left the lowest index."""
+    """Shape [C] unless stated, ordered by row and device. Of devices with equal amounts left, only the lowest index."""
 
     row: Ints
     device: Ints  # -1 unless a part of a GPU is asked for
@@ -17,7 +17,7 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def candidates(view: View, ask: TaskDemand) -> Candidates:
-    """All ways to place the pod; none for a node whose devices have no room. CPU is not looked at."""
+    """All ways to place the pod; none for a node whose devices have no room. CPU is not checked."""
     if ask.shares:
         row, device = np.nonzero(_different(view.gpu_left, ask.milli))
         gpu_left = view.gpu_left[row]
@@ -31,7 +31,7 @@ def candidates(view: View, ask: TaskDemand) -> Candidates:
 
 
 def lowest(free: Flags, count: int) -> Flags:
-    """So many of the free devices of each row, lowest index first."""
+    """``count`` of the free devices of each row, lowest index first."""
     return free & (free.cumsum(axis=1) <= count)
 
 
@@ -46,7 +46,7 @@ def best(view: View, found: Candidates, value: Ints) -> Scores:
 
 
 def _different(gpu_left: Ints, milli: int) -> Flags:
-    """Devices with room for so much, without those that have as much left as one before them."""
+    """Devices with room for ``milli``, without those that have as much left as an earlier one."""
     different = gpu_left >= milli
     for d in range(1, gpu_left.shape[1]):
         different[:, d] &= (gpu_left[:, :d] != gpu_left[:, d, None]).all(axis=1)

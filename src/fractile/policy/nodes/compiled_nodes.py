@@ -1,7 +1,7 @@
-"""The policies that look at nodes as wholes, compiled: ``bestfit`` to ``requested-to-capacity-ratio-1.20``.
+"""The policies that score nodes as a whole, compiled: ``bestfit`` to ``requested-to-capacity-ratio-1.20``.
 
-One pass over the rows: what fits, what is left, which device, then the formula. Every number is that of the file in
-which the policy stands, which a test checks; the formulae are explained there.
+One pass over the rows computes what fits, what is left, which device, then the formula. Every number equals that of the
+policy's own module, which a test checks; the formulae are explained there.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from fractile.policy.nodes.view import NEVER, NO_DEVICE, PAPER_LARGEST, WHOLE_GP
 
 _FIRST, _RANDOM, _BESTFIT, _PACKING, _CLUSTERING, _DOT, _MOST, _LEAST, _RATIO = range(9)
 _CPU, _GPU = PAPER_LARGEST.cpu, PAPER_LARGEST.gpu
-_NO_CPU, _NO_MEMORY = 100, 200  # what kube-scheduler counts for who asks for none
+_NO_CPU, _NO_MEMORY = 100, 200  # what kube-scheduler counts for a pod that requests none
 _GOLDEN, _ONE, _TWO = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _27, _30, _31, _2 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(2)
 _DEVICES_FROM = 1 << 40
@@ -34,7 +34,7 @@ def _lot(start: np.uint64, who: int) -> int:
 
 @jit
 def _device(which: int, gpu: Ints, milli: int, start: np.uint64, number: int) -> int:
-    """For a part of a GPU: the tightest, but for the two policies that say otherwise."""
+    """The device for a part of a GPU: the tightest, except for the two policies that choose otherwise."""
     best = NEVER
     chosen = NO_DEVICE
     for d in range(len(gpu)):

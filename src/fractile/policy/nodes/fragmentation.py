@@ -1,9 +1,9 @@
 """How much of a node's GPUs the expected pods could not use (FGD, USENIX ATC'23; packing facts: the artefact's code).
 
-For a class m of the mix, a node's fragment is all that is left on its GPUs if m could not run there (no GPU asked,
-wrong model, too few devices with room, too little CPU), else what is left on devices that are too small for m. F is
-the sum over the classes, each as often as it is expected. F stays an integer: thousandths of a GPU times the number
-of expected pods.
+For a class m of the mix, a node's fragment is all that is left on its GPUs if m could not run there (no GPU requested,
+wrong model, too few devices with room, too little CPU), else what is left on devices that are too small for m. F is the
+sum over the classes, each weighted by its expected number. F stays an integer: thousandths of a GPU times the number of
+expected pods.
 """
 
 import math
@@ -16,11 +16,11 @@ from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.view import Flags, Ints, TaskDemand, View
 
 _STEEPNESS = 1000.0  # thousandths of a GPU
-_PIECE = 4096  # rows at a time: below this the arrays in between stay in the processor's cache
+_PIECE = 4096  # rows at a time, so that the intermediate arrays stay in the processor's cache
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """A mix as columns, for the models of one cluster. [M] unless said."""
+    """A mix as columns, for the models of one cluster. Shape [M] unless stated."""
 
     cpu: Ints
     gpus: Ints
@@ -33,7 +33,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def forecast(mix: Mix, models: Sequence[str]) -> Forecast:
-    """Lays out a mix; ``models`` are the names behind ``View.model``."""
+    """Lay out a mix as columns; ``models`` are the names that ``View.model`` indexes."""
     sizes = sorted({a.milli for a in mix.asks if a.gpus}) or [1]
     place = {s: i for i, s in enumerate(sizes)}
     return Forecast(
@@ -52,7 +52,8 @@ def forecast(mix: Mix, models: Sequence[str]) -> Forecast:
 
 def _steps(total: int) -> Ints:
     """The least fall of F, in thousandths times ``total``, that gets a score of 1..99 in the paper's code, which
-    truncates 100 x sigmoid(fall / 1000 thousandths). Turned round once, so that decisions compare integers."""
+    truncates 100 x sigmoid(fall / 1000 thousandths). The sigmoid is inverted once, so that decisions compare
+    integers."""
     return np.array([math.ceil(_STEEPNESS * total * math.log(s / (100 - s))) for s in range(1, 100)], np.int64)
 
 
@@ -101,7 +102,7 @@ class Causes(msgspec.Struct, frozen=True):
 
 
 def causes(view: View, expected: Forecast) -> Causes:
-    """Why what is left cannot be used. A class that lacks both GPUs and CPU counts as lacking GPUs."""
+    """Why the remaining GPUs cannot be used. A class that lacks both GPUs and CPU counts as lacking GPUs."""
     total = np.maximum(view.gpu_left, 0).sum(axis=1)[:, None]
     served, small = _served(view.cpu_left, view.gpu_left, view.model, expected)
     asks = expected.gpus > 0

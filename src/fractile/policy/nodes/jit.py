@@ -1,4 +1,4 @@
-"""The door to numba, which is an optional extra: only the modules whose names begin with ``compiled`` pass through."""
+"""Access to numba, an optional extra; only the modules whose names begin with ``compiled`` import this one."""
 
 import importlib
 from collections.abc import Callable
@@ -8,7 +8,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
-    """Compiled when it is first called on a machine, and kept on its disk. numba has no types of its own to check
-    against."""
+    """Compile a function at its first call on a machine; the result is cached on disk. numba has no type stubs."""
     njit: Any = importlib.import_module("numba").njit
     return cast(F, njit(cache=True, nogil=True)(function))

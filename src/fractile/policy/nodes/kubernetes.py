@@ -1,9 +1,9 @@
-"""kube-scheduler's scores of a node by resources, in its own integer arithmetic, old and new.
+"""kube-scheduler's node scores by resources, in its own integer arithmetic, old and new.
 
 ``OLD`` is Kubernetes 1.20, ``NEW`` 1.36 (pkg/scheduler/framework/plugins/noderesources, helper/shape_score.go). They
-differ in rounding, in what an overfull resource scores, and in resources that a node does not have: old counts them
-with 0, new leaves them out. ``requested`` includes the pod. Amounts must stay below 2^63 / 100: bytes do up to 80
-PiB.
+differ in rounding, in the score of an overfull resource, and in resources that a node does not have: the old version
+counts them as 0, the new one leaves them out. ``requested`` includes the pod. Amounts must stay below 2^63 / 100: for
+bytes, below 80 PiB.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ import numpy as np
 
 from fractile.policy.nodes.view import Flags, Ints
 
-MAX = 100  # of a node's score
-_SHAPE_UNIT = 10  # shapes go to 10
+MAX = 100  # highest score of a node
+_SHAPE_UNIT = 10  # highest score in a shape
 _ROUNDING = 2
 
 
@@ -46,20 +46,20 @@ Each = Callable[[Resource], Ints]
 
 
 def least_allocated(resources: Sequence[Resource], rounding: Rounding = Rounding.NEW) -> Ints:
-    """The emptier the better."""
+    """The LeastAllocated score: the emptier the better."""
     return _mean(resources, least_of, rounding)
 
 
 def most_allocated(resources: Sequence[Resource], rounding: Rounding = Rounding.NEW) -> Ints:
-    """The fuller the better."""
+    """The MostAllocated score: the fuller the better."""
     return _mean(resources, lambda r: most_of(r, rounding), rounding)
 
 
 def requested_to_capacity_ratio(
     resources: Sequence[Resource], shape: Sequence[UtilizationPoint] = BIN_PACKING, rounding: Rounding = Rounding.NEW
 ) -> Ints:
-    """What the shape says. A resource with a score of 0 does not count at all, in both versions, and the mean is
-    rounded, half upwards."""
+    """The RequestedToCapacityRatio score by the shape. In both versions a resource with a score of 0 does not count at
+    all, and the mean is rounded, half upwards."""
     total = scores = _nothing(resources)
     for r in resources:
         score = ratio_of(r, shape, rounding)
@@ -70,25 +70,26 @@ def requested_to_capacity_ratio(
 
 
 def least_of(resource: Resource) -> Ints:
-    """0..100 for one resource, alike in both versions."""
+    """LeastAllocated of one resource, 0..100, the same in both versions."""
     left = resource.capacity - resource.requested
     return np.where(left >= 0, left * MAX // np.maximum(resource.capacity, 1), 0)
 
 
 def most_of(resource: Resource, rounding: Rounding) -> Ints:
-    """0..100 for one resource; overfull: 0 in the old version, 100 in the new one."""
+    """MostAllocated of one resource, 0..100; overfull: 0 in the old version, 100 in the new one."""
     over = resource.requested > resource.capacity
     score = np.minimum(resource.requested, resource.capacity) * MAX // np.maximum(resource.capacity, 1)
     return np.where(over, 0, score) if rounding is Rounding.OLD else score
 
 
 def ratio_of(resource: Resource, shape: Sequence[UtilizationPoint], rounding: Rounding) -> Ints:
-    """0..100 for one resource: the shape at its utilization."""
+    """RequestedToCapacityRatio of one resource, 0..100: the shape at its utilization."""
     return at(shape, utilization(resource, rounding))
 
 
 def utilization(resource: Resource, rounding: Rounding) -> Ints:
-    """Percent of the capacity: the old version rounds up, the new one down. Overfull and absent are 100 in the old."""
+    """Percent of the capacity: the old version rounds up, the new one down. In the old one overfull and absent are
+    100."""
     requested, capacity = resource.requested, np.maximum(resource.capacity, 1)
     if rounding is Rounding.NEW:
         return np.maximum(requested, 0) * MAX // capacity
@@ -124,5 +125,5 @@ def _nothing(resources: Sequence[Resource]) -> Ints:
 
 
 def _quotient(rise: Ints, run: int) -> Ints:
-    """Truncated like Go's, not rounded down like Python's: shapes may fall."""
+    """The quotient, truncated as in Go, not rounded down as in Python: shapes may fall."""
     return np.sign(rise) * (np.abs(rise) // run)

@@ -1,4 +1,4 @@
-"""The pods that are to be expected: classes of requests and how often each occurs (the FGD paper's typical pods, M)."""
+"""The expected pods: classes of requests and how often each occurs (the FGD paper's typical pods, M)."""
 
 import itertools
 from collections import Counter
@@ -10,7 +10,7 @@ from fractile.policy.nodes.view import TaskDemand
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """``asks[i]`` is expected ``counts[i]`` times of ``total``, the commonest first. Memory is left out, as in the
+    """``asks[i]`` is expected ``counts[i]`` times in ``total``, the commonest first. Memory is left out, as in the
     paper."""
 
     asks: tuple[TaskDemand, ...]
@@ -21,7 +21,7 @@ class Mix(msgspec.Struct, frozen=True):
         return sum(self.counts)
 
     def commonest(self, cover: int = 95) -> "Mix":
-        """The first classes, until they cover so many percent of the pods; the paper's threshold is 95."""
+        """The first classes that together cover ``cover`` percent of the pods; the paper's threshold is 95."""
         needed = -(-self.total * cover // 100)
         before = itertools.accumulate(self.counts, initial=0)
         kept = sum(1 for _ in itertools.takewhile(lambda covered: covered < needed, before))
@@ -29,12 +29,12 @@ class Mix(msgspec.Struct, frozen=True):
 
 
 def mix_of(asks: Iterable[TaskDemand]) -> Mix:
-    """All classes. Equally common ones: more CPU first, then more of a GPU, more GPUs, and the later name of models."""
+    """The mix of all classes. Ties: more CPU first, then more of a GPU, more GPUs, and later model names."""
     return mix_of_counts(Counter(asks))
 
 
 def mix_of_counts(asks: Mapping[TaskDemand, int]) -> Mix:
-    """Likewise, of requests that come so often."""
+    """The same from requests with their numbers."""
     counted: Counter[TaskDemand] = Counter()
     for ask, count in asks.items():
         counted[_class(ask)] += count

@@ -1,4 +1,4 @@
-"""Lots that depend on nothing but their arguments: a mixing function of 64 bits instead of a generator with a state."""
+"""Random numbers that depend only on their arguments: a 64-bit mixing function instead of a generator with state."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from fractile.policy.nodes.view import Ints
 
 
 def noise(draw: int, who: Ints) -> Ints:
-    """For each of ``who`` a number of 0 to 2^62 - 1, another one for every ``draw``. The finish of splitmix64
-    (Steele, Lea, Flood 2014: "Fast splittable pseudorandom number generators"), twice."""
+    """A number from 0 to 2^62 - 1 for each of ``who``, different for every ``draw``: the finish of splitmix64 (Steele,
+    Lea, Flood 2014: "Fast splittable pseudorandom number generators"), applied twice."""
     start = _mixed(np.full(1, draw % 2**64, np.uint64))
     return (_mixed(who.astype(np.uint64) + start) >> np.uint64(2)).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""What a policy is, and what it may know besides the nodes and the request."""
+"""The type of a policy, and what it may use besides the nodes and the request."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ from fractile.policy.nodes.view import NEVER, NO_DEVICE, Ints, Largest, Scores, 
 
 
 class ScoringContext(msgspec.Struct, frozen=True):
-    """Known before a run, or learned from pods seen; the same for all nodes and requests until it is replaced."""
+    """What is known before a run or learned from earlier pods; the same for all nodes and requests until replaced."""
 
     expected: Forecast
     prices: Prices
-    scarcity: Ints  # [models], millionths; 0 where nobody must use the model
+    scarcity: Ints  # [models], millionths; 0 where no request needs this very model
     largest: Largest
-    draw: int = 0  # the decision's number, for those who draw lots
-    blocks: Blocks | None = None  # None: pods stay where they are for ever
+    draw: int = 0  # the decision's number, for random choices
+    blocks: Blocks | None = None  # None: pods stay permanently
     beside: Beside = Beside()
 
 
@@ -32,13 +32,13 @@ Rescore = Callable[
 Values = Callable[[View, TaskDemand, ScoringContext], Ints]
 
 
-POINT = 10 * 1_000_000  # of a score of 0..100: a hundredth of a GPU
+POINT = 10 * 1_000_000  # the unit of a score of 0..100: a hundredth of a GPU
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """A row of ``table.POLICIES``. ``memory``: the score depends on memory too. ``fresh``: it changes with every
-    decision, so that none is kept. ``rescore``: a compiled form of ``score``, equal to it in every number. ``unit``:
-    what a point is worth, in millionths of a thousandth of a GPU; 0 for those that cannot be added to others."""
+    """A row of ``table.POLICIES``. ``memory``: the score also depends on memory. ``fresh``: the score changes with
+    every decision and is not cached. ``rescore``: a compiled form of ``score`` with identical results. ``unit``: what a
+    point is worth, in millionths of a thousandth of a GPU; 0 for scores that cannot be added to others."""
 
     score: Score
     memory: bool = False
@@ -48,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
-    """A score that looks at whole nodes; the device is chosen for itself."""
+    """A score of whole nodes; ``choose`` picks the device independently."""
 
     def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
         return Scores(values(view, ask, situation), choose(view, ask, situation.draw))
@@ -57,7 +57,7 @@ def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
 
 
 def with_device(policy: Policy, choose: devices.Choice) -> Policy:
-    """The node by the policy's score, the device by another rule; a node where that finds none is left out."""
+    """The policy with another rule for the device; nodes where that finds no device are left out."""
 
     def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
         device = choose(view, ask, situation.draw)
@@ -69,5 +69,5 @@ def with_device(policy: Policy, choose: devices.Choice) -> Policy:
 
 
 def level(view: View) -> Ints:
-    """All nodes alike."""
+    """The same value for all nodes."""
     return np.zeros(len(view.number), np.int64)

@@ -1,9 +1,9 @@
-"""What a piece of a GPU is worth to those who share GPUs: prices from the cutting-stock problem.
+"""What a piece of a GPU is worth to pods that share GPUs: prices from the cutting-stock problem.
 
-How many GPUs are needed at least to cut the sharing pods of the mix from them is a linear program over ways to cut
-one GPU. Its dual gives each size a price, and no cut of a whole GPU is worth more than 1. What is left on a device is
-worth the best cut of it, so a pod that leaves 190 behind destroys what 190 are worth. Column generation as by Gilmore
-and Gomory (1961), in fractions: no rounding, so that every machine finds the same prices.
+The least number of GPUs from which the sharing pods of the mix can be cut is a linear program over ways to cut one GPU.
+Its dual gives each size a price, and no cut of a whole GPU is worth more than 1. The remainder of a device is worth its
+best cut, so a placement costs what the device loses in worth. Solved by column generation (Gilmore and Gomory, 1961) in
+fractions: there is no rounding, so every machine finds the same prices.
 """
 
 import math
@@ -16,15 +16,15 @@ from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.view import WHOLE_GPU, Ints
 
 UNIT = 1_000_000  # prices are millionths of a GPU
-_SIZES = 64  # at most; the rarest are left out, the program grows with their square
+_SIZES = 64  # at most; the rarest are left out, since the program grows with their square
 _ROUNDS = 2000  # of the simplex method; about 50 are needed for the published traces
 
 Pattern = tuple[int, ...]  # how many pods of each size are cut from one GPU
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """``value[x]``: what x thousandths of one device are worth, [1001]. ``gpus``: the least number of GPUs that hold
-    the mix' sharing pods, in millionths; ``demand``: what they ask for, in thousandths."""
+    """``value[x]``: the worth of x thousandths of one device, [1001]. ``gpus``: the least number of GPUs that hold the
+    mix's sharing pods, in millionths; ``demand``: what these pods request, in thousandths."""
 
     value: Ints
     gpus: int
@@ -32,7 +32,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 def prices_of(mix: Mix) -> Prices:
-    """Sizes and how often they occur are taken from the mix."""
+    """The prices for the sizes of a mix, weighted by how often they occur."""
     wanted: dict[int, int] = {}
     for ask, count in zip(mix.asks, mix.counts, strict=True):
         if ask.shares:
@@ -52,18 +52,18 @@ def prices_of(mix: Mix) -> Prices:
 def _solve(sizes: list[int], counts: list[int]) -> tuple[list[Fraction], Fraction]:
     """Price of each size, and the least number of GPUs. Primal simplex on the dense inverse of the basis."""
     n = len(sizes)
-    # 1. Begin with one way to cut for each size: as many of it as go into a GPU.
+    # 1. Start with one way to cut for each size: as many pieces of it as fit into a GPU.
     inverse = [[Fraction(int(i == j), WHOLE_GPU // sizes[i]) for j in range(n)] for i in range(n)]
     amounts = [Fraction(c, WHOLE_GPU // s) for s, c in zip(sizes, counts, strict=True)]
     for _ in range(_ROUNDS):
         # 2. Prices that make every way in the basis worth one GPU.
         duals = [sum((inverse[i][j] for i in range(n)), Fraction(0)) for j in range(n)]
-        # 3. The most valuable cut at these prices; if it is worth no more than a GPU, they are the answer.
+        # 3. Find the most valuable cut at these prices; if it is worth no more than a GPU, the prices are optimal.
         priced, one = _integers(duals)
         pattern = _best_cut(sizes, priced)
         if sum(k * p for k, p in zip(pattern, priced, strict=True)) <= one:
             break
-        # 4. It takes the place of the way that is used up first.
+        # 4. It replaces the way that reaches zero first.
         _pivot(inverse, amounts, pattern)
     else:
         raise AssertionError("the cutting-stock program did not end")
@@ -100,7 +100,7 @@ def _best_cut(sizes: list[int], priced: list[int]) -> Pattern:
 
 
 def _taken(sizes: list[int], priced: list[int], worth: list[int], left: int) -> int | None:
-    """The first size that a best cut of so much contains."""
+    """The first size in a best cut of ``left``."""
     fitting = (i for i, s in enumerate(sizes) if s <= left and priced[i] > 0)
     return next((i for i in fitting if worth[left] == priced[i] + worth[left - sizes[i]]), None)
 

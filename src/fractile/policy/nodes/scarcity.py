@@ -1,4 +1,4 @@
-"""How much a GPU model is wanted by those who can use no other: its share of such demand by its share of supply."""
+"""How much a GPU model is needed by pods that can use no other: its share of that demand over its share of supply."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ UNIT = 1_000_000
 
 
 def scarcity(mix: Mix, view: View) -> Ints:
-    """Per model of the view, in millionths: 1,000,000 where constrained requests alone ask for the model's whole share.
+    """The scarcity of each model of the view, in millionths: 1,000,000 where constrained requests alone need all of it.
 
-    A request that takes several models asks for each by its supply. [models]
+    A request that accepts several models counts for each in proportion to its supply. [models]
     """
     supply = supply_of(view)
     everything = sum(a.total * c for a, c in zip(mix.asks, mix.counts, strict=True))
@@ -27,5 +27,5 @@ def scarcity(mix: Mix, view: View) -> Ints:
 
 
 def supply_of(view: View) -> list[int]:
-    """How many GPUs of each model there are."""
+    """The number of GPUs of each model."""
     return [int(n) for n in np.bincount(view.model, weights=view.gpus, minlength=len(view.models))]

@@ -1,14 +1,14 @@
-"""Scores of all nodes, kept between decisions: only nodes that changed since a class was last served are scored again.
+"""Cache the scores of all nodes: only nodes that changed since a class was last served are scored again.
 
-A class is a request without what its score does not depend on. The log holds the row of every change in order, and
-each class knows how far it has read. A decision costs the changed nodes of one class and one pass over the scores for
-the best.
+A class is a request reduced to what its score depends on. The log holds the row of every change in order, and each
+class records how far it has read. A decision costs rescoring the changed nodes for one class, and one pass over the
+scores for the best.
 
     changed() ──> log: 4 7 4 9 9 1 ...
                          ^ class A has read to here      best(A) scores rows 9 and 1 again, then takes the maximum
 
-Both are bounded, for those who run for months: classes that were not served for longest are forgotten, and so are those
-that have not read the older half of a log that is full. What is forgotten is worked out anew.
+Both are bounded, for programs that run for months: the least recently served classes are dropped, and so are those that
+have not read the older half of a full log. Dropped classes are scored again when needed.
 """
 
 import msgspec
@@ -17,20 +17,20 @@ import numpy as np
 from fractile.policy.nodes.policy import Policy, ScoringContext
 from fractile.policy.nodes.view import NEVER, Flags, Ints, Scores, TaskDemand, View, feasible, roomy
 
-_COLD = 64  # so many rows or more: equal nodes are scored once
-_CLASSES = 1024  # at most; each holds 16 bytes a node
+_COLD = 64  # from this many rows on, equal nodes are scored once
+_CLASSES = 1024  # at most; each takes 16 bytes per node
 _LOG = 65_536  # changes
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A row of the view, and the device for a part of a GPU (-1: none, or whole ones from the lowest index)."""
+    """A row of the view, and the device for a part of a GPU (-1: none, or whole GPUs from the lowest index)."""
 
     row: int
     device: int
 
 
 class ScoreCache:
-    """One policy on one cluster. The view's arrays are the caller's: it changes them and says so."""
+    """The scores of one policy on one cluster. The view's arrays belong to the caller, who must report each change."""
 
     def __init__(
         self, view: View, policy: Policy, situation: ScoringContext, *, classes: int = _CLASSES, log: int = _LOG
@@ -39,36 +39,36 @@ class ScoreCache:
         self._policy = policy
         self._situation = situation
         self._log: list[int] = []
-        self._classes: dict[TaskDemand, _Class] = {}  # the one served last stands last
+        self._classes: dict[TaskDemand, _Class] = {}  # least recently served first
         self._most_classes = classes
         self._longest_log = log
 
     def changed(self, row: int) -> None:
-        """A node is not as it was."""
+        """Record that a node has changed."""
         self._log.append(row)
         if len(self._log) >= self._longest_log:
             self._shorten()
 
     def expect(self, situation: ScoringContext) -> None:
-        """Other pods are expected from now on: nothing that was kept holds any more."""
+        """Expect other pods from now on: drops all cached scores."""
         self._situation = situation
         self._classes.clear()
 
     def asked(self) -> list[TaskDemand]:
-        """The classes that are kept, the one served last at the end."""
+        """The cached classes, the most recently served last."""
         return list(self._classes)
 
     def move(self, view: View) -> None:
-        """The same nodes in arrays that somebody else changes, who says which rows are not as they were."""
+        """Use other arrays of the same nodes; the caller reports which rows have changed."""
         self._view = view
 
     def scores(self, ask: TaskDemand, draw: int) -> Scores:
-        """Of all nodes, NEVER without room. ``draw`` numbers the decision. The devices are not to be written to."""
+        """The scores of all nodes; NEVER without room. ``draw`` numbers the decision. The devices are read-only."""
         scores = self._fresh(ask, draw) if self._policy.fresh else self._kept(ask)
         return Scores(np.where(roomy(self._view, ask), scores.value, NEVER), scores.device)
 
     def best(self, ask: TaskDemand, draw: int, *, shown: Flags | None = None) -> Choice | None:
-        """The best node with room, the first among equals; None if there is none. ``shown``: only of these."""
+        """The best node with room, the first among equals; None if there is none. ``shown``: only these nodes."""
         scores = self.scores(ask, draw)
         value = scores.value if shown is None else np.where(shown, scores.value, NEVER)
         row = int(value.argmax())
@@ -138,7 +138,7 @@ def _nothing(nodes: int) -> Scores:
 
 
 def _different(view: View) -> tuple[Ints, Ints]:
-    """One row of each group of equal nodes, and for each node the place of its group."""
+    """One row of each group of equal nodes, and for each node the index of its group."""
     columns = [view.cpu, view.cpu_left, view.memory, view.memory_left, view.gpus, view.model]
     table = np.column_stack([*columns, view.gpu_left, view.kinds])
     packed = np.ascontiguousarray(table).view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()

@@ -1,4 +1,4 @@
-"""Nodes and pods of a file, scored: amounts as kube-scheduler adds them up, and the terms of every node."""
+"""Score the nodes and pods of a file: amounts as kube-scheduler adds them up, and the terms of every node."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -21,15 +21,15 @@ from fractile.wire.output.score_report import (
     TermReport,
 )
 
-# What a container counts with that asks for none (pkg/scheduler/util/pod_resources.go).
+# What kube-scheduler counts for a container without a request (pkg/scheduler/util/pod_resources.go).
 IF_MISSING = {CPU: Fraction(1, 10), MEMORY: Fraction(200 * 2**20)}
 _THOUSANDTHS = 1000
 _ZERO = Fraction(0)
-_LIMIT = 2**63 // 100  # of what kube-scheduler multiplies by 100
+_LIMIT = 2**63 // 100  # of amounts that kube-scheduler multiplies by 100
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """Amounts of one pod, or of the pods on a node: as scores count them, and as filters do."""
+    """Amounts of one pod, or of the pods on a node: as scores count them, and as filters count them."""
 
     scored: Amounts
     asked: Amounts
@@ -50,7 +50,7 @@ def scored(
     source: str,
     rounding: Rounding,
 ) -> PodReport:
-    """``pods``: all there are; those on a node take from it. WireError for amounts that are none."""
+    """Score the nodes. ``pods``: all pods; those on a node take from it. Raises WireError for an invalid amount."""
     wanted = _of_pod(pod)
     held = _held(pods)
     found = [_node(node, wanted, held.get(node.metadata.name, _NOTHING), strategy, rounding) for node in nodes]
@@ -66,7 +66,7 @@ def scored(
 
 
 def _held(pods: Iterable[CountedPod]) -> dict[str, _Counted]:
-    """By node."""
+    """What the pods hold, by node."""
     held: dict[str, _Counted] = {}
     for pod in pods:
         if pod.holds:
@@ -99,8 +99,8 @@ def _node(node: CountedNode, wanted: _Counted, held: _Counted, strategy: Strateg
 
 
 def _lacking(wanted: Amounts, held: Amounts, capacity: Amounts) -> tuple[str, ...]:
-    """What the pod asks for and the node has not left: kube-scheduler then does not score the node at all. A node of a
-    file need not say how many pods it takes."""
+    """The resources of which the node has too little left; kube-scheduler then does not score the node at all. A node
+    in a file need not say how many pods it takes."""
     asked = {name: amount for name, amount in wanted.items() if amount and (name != PODS or name in capacity)}
     return tuple(n for n, a in asked.items() if held.get(n, _ZERO) + a > capacity.get(n, _ZERO))
 

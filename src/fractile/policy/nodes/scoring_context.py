@@ -1,4 +1,4 @@
-"""What is known about pods to come, worked out once for a cluster and a mix."""
+"""What is known about future pods, computed once for a cluster and a mix."""
 
 from fractile.policy.nodes.blocks import blocks_of
 from fractile.policy.nodes.fragmentation import forecast
@@ -11,9 +11,8 @@ from fractile.policy.nodes.view import View, largest_of
 
 
 def situation_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices | None = None) -> ScoringContext:
-    """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
-    prices by all: those who can use one model only are rare one by one, and many together. ``leaving``: pods do not
-    stay for ever."""
+    """Everything that policies derive from the mix. F uses the commonest classes, as published; scarcity and prices use
+    all: classes that can use only one model are each rare, but many together. ``leaving``: pods leave again."""
     return ScoringContext(
         forecast(mix.commonest(), view.models),
         prices_of(mix) if prices is None else prices,

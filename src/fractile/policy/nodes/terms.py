@@ -1,6 +1,6 @@
-"""A node's score in kube-scheduler's arithmetic, taken apart: what each resource adds, and how that becomes the score.
+"""A node's score in kube-scheduler's arithmetic, broken down: what each resource adds, and how that becomes the score.
 
-Every number is that of ``policy.score.kubernetes``; nothing is computed twice here.
+Every number comes from ``policy.nodes.kubernetes``; nothing is computed a second time here.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from fractile.policy.nodes.kubernetes import Resource, Rounding, UtilizationPoin
 from fractile.policy.nodes.view import Ints
 from fractile.wire.kubernetes.scoring import Strategy, StrategyKind
 
-_NATIVE = ("cpu", "memory", "ephemeral-storage")  # these count for a pod that asks for none of them too
+_NATIVE = ("cpu", "memory", "ephemeral-storage")  # these also count for a pod that does not request them
 _TEN = 10
 
 
@@ -21,7 +21,7 @@ class Amount(msgspec.Struct, frozen=True):
     """One resource of one node and pod, whole numbers: thousandths of CPUs, bytes, devices."""
 
     name: str
-    held: int  # by the pods that are there
+    held: int  # by the pods on the node
     pod: int
     capacity: int
 
@@ -31,10 +31,10 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class ScoreTerm(msgspec.Struct, frozen=True):
-    """What one resource adds. ``score`` is 0..100; it is left out of sum and weights unless it is ``counted``."""
+    """What one resource adds. ``score`` is 0..100; it is part of sum and weights only if ``counted``."""
 
     amount: Amount
-    utilization: int  # percent, rounded as that version rounds
+    utilization: int  # percent, rounded as in that version
     score: int
     weight: int
     counted: bool
@@ -45,7 +45,7 @@ class ScoreTerm(msgspec.Struct, frozen=True):
 
 
 class Tenths(msgspec.Struct, frozen=True):
-    """The same on the scale of 0 to 10, each resource cut to a whole number, as Kubernetes' documentation reckons."""
+    """The same on the scale of 0 to 10, each resource cut to a whole number, as in Kubernetes' documentation."""
 
     sum: int
     weights: int
@@ -102,7 +102,7 @@ def _node(
 
 
 def _capacity(amount: Amount, rounding: Rounding) -> int:
-    """New versions pass over an extended resource that the pod does not ask for, as if the node had none of it."""
+    """The capacity that counts: new versions ignore extended resources that the pod does not request."""
     skipped = rounding is Rounding.NEW and not amount.pod and amount.name not in _NATIVE
     return 0 if skipped else amount.capacity
 

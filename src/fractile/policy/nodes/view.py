@@ -1,4 +1,4 @@
-"""What a score may look at: the nodes as columns, the request, and what is known about requests to come."""
+"""The inputs of a score: the nodes as columns, and the request."""
 
 import msgspec
 import numpy as np
@@ -10,7 +10,7 @@ Flags = NDArray[np.bool_]
 WHOLE_GPU = 1000  # thousandths
 NO_DEVICE = -1
 NEVER = -(2**62)  # the value of a node that cannot take the pod
-KINDS = 9  # index 0: a part of a GPU; 1..8: so many whole ones (8 and more are one kind)
+KINDS = 9  # index 0: a part of a GPU; 1..8: that many whole ones (8 also stands for more)
 
 
 class TaskDemand(msgspec.Struct, frozen=True):
@@ -20,16 +20,16 @@ class TaskDemand(msgspec.Struct, frozen=True):
     memory: int  # MiB
     gpus: int = 0
     milli: int = 0
-    models: tuple[str, ...] = ()  # that will do; empty: any
+    models: tuple[str, ...] = ()  # accepted ones; empty: any
 
     @property
     def shares(self) -> bool:
-        """Whether it wants a part of one GPU."""
+        """Whether it asks for a part of one GPU."""
         return self.gpus == 1 and self.milli < WHOLE_GPU
 
     @property
     def total(self) -> int:
-        """Of all its GPUs, in thousandths."""
+        """The sum over all its GPUs, in thousandths."""
         return self.gpus * self.milli
 
     @property
@@ -41,9 +41,9 @@ class TaskDemand(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """Nodes in the order in which ties are broken. [N] unless said; a device that a node does not have is -1."""
+    """Nodes in the order in which ties are broken. Shape [N] unless stated; missing devices are -1."""
 
-    number: Ints  # who is who; stays with the node when rows are taken out
+    number: Ints  # identifies the node; kept when rows are taken out
     cpu: Ints  # capacity
     cpu_left: Ints
     memory: Ints  # capacity, MiB
@@ -52,7 +52,7 @@ class View(msgspec.Struct, frozen=True):
     gpu_left: Ints  # [N, D], thousandths of each device
     model: Ints  # index into ``models``
     kinds: Ints  # [N, KINDS], pods that hold GPUs, by kind
-    slots_left: Ints  # pods that kubelet would still take
+    slots_left: Ints  # pods that kubelet would still accept
     models: tuple[str, ...]
 
     def take(self, rows: Ints) -> "View":
@@ -73,14 +73,14 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """Per node: the larger the better, and the device for a part of a GPU (-1 where none has room)."""
+    """Per node: the score, the larger the better, and the device for a part of a GPU (-1 where none has room)."""
 
     value: Ints
     device: Ints
 
 
 class Largest(msgspec.Struct, frozen=True):
-    """By what CPU and GPUs of a node are divided where scores compare the two. The paper's: 128 CPUs and 8 GPUs."""
+    """The divisors of a node's CPU and GPUs where scores compare the two. The paper's: 128 CPUs and 8 GPUs."""
 
     cpu: int = 128_000
     gpu: int = 8_000
@@ -90,12 +90,12 @@ PAPER_LARGEST = Largest()
 
 
 def total_left(view: View) -> Ints:
-    """Thousandths of GPUs that are left on each node."""
+    """Thousandths of GPUs left on each node."""
     return np.maximum(view.gpu_left, 0).sum(axis=1)
 
 
 def feasible(view: View, ask: TaskDemand) -> Flags:
-    """Where CPUs, GPUs and the model allow it. Memory and pod slots: ``roomy``."""
+    """Mask of nodes whose CPUs, GPUs and model allow the pod. Memory and pod slots: ``roomy``."""
     ok = view.cpu_left >= ask.cpu
     if ask.gpus:
         ok = ok & (_copies(view.gpu_left, ask.milli) >= ask.gpus) & _accessible(view, ask)
@@ -103,12 +103,12 @@ def feasible(view: View, ask: TaskDemand) -> Flags:
 
 
 def roomy(view: View, ask: TaskDemand) -> Flags:
-    """Where memory and the number of pods allow it; no score depends on the latter."""
+    """Mask of nodes whose memory and number of pods allow the pod; no score depends on the latter."""
     return (view.memory_left >= ask.memory) & (view.slots_left > 0)
 
 
 def _copies(gpu_left: Ints, milli: int) -> Ints:
-    """How often so much of a device is there, as the paper fills devices one after the other."""
+    """How many parts of ``milli`` each device has room for, as the paper fills devices one after the other."""
     return np.where(gpu_left >= 0, gpu_left // milli, 0).sum(axis=1)
 
 
@@ -118,5 +118,5 @@ def _accessible(view: View, ask: TaskDemand) -> Flags:
 
 
 def largest_of(view: View) -> Largest:
-    """The cluster's own largest node, for scores that are not bound to the paper's constants."""
+    """The cluster's own largest node, for scores that do not use the paper's constants."""
     return Largest(cpu=max(1, int(view.cpu.max(initial=1))), gpu=max(1, int(view.gpus.max(initial=1))) * WHOLE_GPU)

@@ -1,5 +1,5 @@
-"""On which nodes a pod may run, by what manifests say: node selector, required node affinity, taints, cordons; and
-label selectors. The rules are Kubernetes' (``k8s.io/component-helpers/scheduling/corev1``)."""
+"""The nodes on which a pod may run according to its manifest: node selector, required node affinity, taints, cordons;
+and label selectors. The rules are Kubernetes' (``k8s.io/component-helpers/scheduling/corev1``)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 class NodeExpression(msgspec.Struct, frozen=True):
-    """One expression; ``field``: of the node's name, not of its labels."""
+    """One expression; ``field``: on the node's name, not on its labels."""
 
     key: str
     operator: str
@@ -24,7 +24,7 @@ class NodeExpression(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True):
-    """Labels that must be equal, terms of which one must hold (none: all nodes), and taints that do not matter."""
+    """Labels that must be equal, terms of which one must hold (no terms: all nodes), and tolerated taints."""
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[NodeExpression, ...], ...] = ()
@@ -32,11 +32,11 @@ class Where(msgspec.Struct, frozen=True):
 
     @property
     def chooses(self) -> bool:
-        """Whether it prefers some nodes by their labels."""
+        """Whether it restricts nodes by labels or name."""
         return bool(self.selector or self.terms)
 
     def admits(self, name: str, labels: Mapping[str, str]) -> bool:
-        """By labels and name."""
+        """Whether labels and name of a node are accepted."""
         if any(labels.get(key) != value for key, value in self.selector):
             return False
         return not self.terms or any(all(_holds(r, name, labels) for r in term) for term in self.terms)
@@ -52,7 +52,7 @@ ANYWHERE = Where()
 
 
 def where_of(spec: PlannedPodSpec) -> Where:
-    """What a pod's manifest says."""
+    """The conditions in a pod's manifest."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required if affinity else None
     return Where(
@@ -63,7 +63,7 @@ def where_of(spec: PlannedPodSpec) -> Where:
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector takes an object; one that is not there takes none, an empty one takes all."""
+    """Whether a label selector selects an object; a missing selector selects none, an empty one all."""
     if selector is None:
         return False
     if any(labels.get(k) != v for k, v in (selector.match_labels or {}).items()):
@@ -72,7 +72,7 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def _term(term: NodeTerm) -> tuple[NodeExpression, ...]:
-    """An empty term takes no node."""
+    """The expressions of a term; an empty term selects no node."""
     rules = [_rule(e) for e in term.match_expressions or ()]
     rules += [_rule(e, field=True) for e in term.match_fields or ()]
     return tuple(rules) or (NodeExpression("", "Never"),)

@@ -1,1 +1,1 @@
-"""Why a pod waits, or what became of it (``fractile why``): read, judged, put in order."""
+"""Why a pod waits, or what became of it (``fractile why``): reads the objects, judges them, and builds the report."""

@@ -1,7 +1,7 @@
-"""The cluster as the extender would see it: a ledger of our own, filled from the API by the code that fills its own.
+"""The cluster as the extender would see it: a ledger filled from the API by the code that fills the extender's.
 
-So what is said here is said by the filter, with classes, quotas and room kept for nominated pods. What it cannot know:
-``--quota-others deny``, a file of sharing rules that is not the ConfigMap, and placements that are on their way.
+So the answers here are those of the extender's filter, including classes, quotas and room kept for nominated pods. Not
+known here: ``--quota-others deny``, sharing rules from a file other than the ConfigMap, and placements in progress.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from fractile.wire.kubernetes.extender import FilterResult
 from fractile.wire.kubernetes.objects import ConfigMap, ObjectMeta, Pod
 
 _SHARING = "sharing.yaml"
-_NEW = "(a new node)"  # which no node of a cluster can be called
+_NEW = "(a new node)"  # not a valid node name
 
 
 class ClusterView:
-    """``doubts``: what is wrong with placements, by pod. ``cut``: how cards may be cut."""
+    """``doubts``: what is wrong with placements, by pod. ``cut``: the rules for how cards may be cut."""
 
     def __init__(self, read: Read) -> None:
         self.ledger = Ledger(lambda: 0.0)
@@ -64,15 +64,15 @@ class ClusterView:
         self.request = resolved(self.parsed, self.index)
 
     def limit(self, namespaces: dict[str, NamespaceQuota], problem: str = "") -> None:
-        """From now on these are the quotas."""
+        """Replace the quotas."""
         self.ledger.usage.limit(Quota(namespaces, problem=problem))
 
     def filtered(self, names: Sequence[str]) -> FilterResult:
-        """What the extender's filter answers about each of the nodes."""
+        """The answer of the extender's filter about each of the nodes."""
         fitting: list[str] = []
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
-        for i in range(0, len(names), ONE_BY_ONE):  # of more than these at once the best one speaks for all
+        for i in range(0, len(names), ONE_BY_ONE):  # for more at a time, the filter gives one reason for all
             found = self._filtered(list(names[i : i + ONE_BY_ONE]))
             fitting += found.node_names or ()
             failed |= found.failed
@@ -80,27 +80,27 @@ class ClusterView:
         return FilterResult(node_names=fitting, failed=failed, unresolvable=unresolvable)
 
     def refused_by_quota(self) -> str:
-        """Why the quota gives the pod nothing, wherever it went."""
+        """Why the quota refuses the pod on every node; empty when it does not."""
         left = self.ledger.usage.allowance(self.request) if isinstance(self.request, PodRequest) else None
         return left.message if isinstance(left, Refusal) else ""
 
     @property
     def bounded(self) -> bool:
-        """Whether a quota or rules of how cards may be cut have a say about the pod."""
+        """Whether a quota or sharing rules apply to the pod."""
         limited = isinstance(self.request, PodRequest) and self.ledger.usage.allowance(self.request) is not None
         return limited or self.cut != ClusterSharing()
 
     def request_of(self, pod: Pod) -> PodRequest | Refusal | None:
-        """What such a pod would ask for."""
+        """The request of a pod like this one."""
         return resolved(parse_pod(pod, self.unit, self.families), self.index)
 
     def refused_on(self, request: PodRequest, node: str) -> str:
-        """Why that node would refuse a pod which asks so; "" when it would take it."""
+        """Why that node would refuse the request; "" when it would take it."""
         found = self._answer(request, [node])
         return "" if found.node_names else next(iter((*found.failed.values(), *found.unresolvable.values())), "")
 
     def refused_on_new(self, request: PodRequest, machine: Machine) -> str:
-        """The same of a node that is not there yet."""
+        """Why a new node like ``machine`` would refuse the request; "" when it would take it."""
         name = NodeName(_NEW)
         self._pools[name] = machine.labels.get(sharing_file.POOL_LABEL, "")
         self.ledger.usage.put_place(name, place_of(ObjectMeta(labels=dict(machine.labels))))
@@ -122,7 +122,7 @@ class ClusterView:
         return keep_room(found, self._pod, request, self.ledger, self._nominations)
 
     def _put_sharing(self, read: Read) -> None:
-        """As written now. Rules that make no sense count as none: the control plane's log says where they are wrong."""
+        """Apply the present sharing rules. Malformed rules are ignored: the control plane's log says what is wrong."""
         if read.sharing is None:
             return
         with contextlib.suppress(WireError):
@@ -162,18 +162,18 @@ class ClusterView:
 
 
 def _cards(read: Read) -> list[tuple[NodeName, Card, Charge | None]]:
-    """Each with what processes of deleted pods hold of it."""
+    """The cards, each with what processes of deleted pods hold of it."""
     found: list[tuple[NodeName, Card, Charge | None]] = []
     for _, resource in read.objects.cards:
         try:
             found.append((*to_card(resource), withheld(resource)))
         except WireError:
-            continue  # ``fractile inspect`` names those
+            continue  # ``fractile inspect`` reports those
     return found
 
 
 def quotas_in_force(read: Read, source: str) -> tuple[dict[str, NamespaceQuota], str]:
-    """The quotas that the control plane goes by, and what is wrong with the ConfigMap."""
+    """The quotas that the control plane applies, and what is wrong with the ConfigMap."""
     if read.config is None:
         return {}, ""
     try:

@@ -1,7 +1,7 @@
-"""What processes of deleted pods still hold of cards, for ``fractile why``. Pure.
+"""What processes of deleted pods still hold on cards, for ``fractile why``. Pure.
 
-Of a pod that waits it says why a card that no pod holds has no room; of a name that no pod has any more, what is left,
-and what its events say became of it.
+For a waiting pod, this explains why a card that no pod holds has no room. For a deleted pod, it tells what processes
+still hold, and what became of the pod according to its events.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,23 +19,23 @@ _ENDS = frozenset(
     {
         EVICTED,
         KILLED,
-        "DeadlineExceeded",  # kubelet, as the next six
+        "DeadlineExceeded",  # by kubelet, like the next six
         "Evicted",
         "ExceededGracePeriod",
         "Failed",
         "NodeAffinity",
         "Preempting",
         "UnexpectedAdmissionError",
-        "NodeControllerEviction",  # kube-controller-manager, as the next one
+        "NodeControllerEviction",  # by kube-controller-manager, like the next one
         "TaintManagerEviction",
-        "Preempted",  # kube-scheduler
+        "Preempted",  # by kube-scheduler
     }
 )
 _UNKNOWN = "it was deleted or has ended, and no event says why"
 
 
 def notes(cards: Iterable[ExtendedResource]) -> Iterator[str]:
-    """One for each container that is left behind, up to a number."""
+    """One note for each container that still holds part of a card, up to ``_TOLD``, then one for the rest."""
     told = (taken(card.spec.index, card.spec.node_name, held) for card, held in _left(cards))
     yield from islice(told, _TOLD)
     more = sum(1 for _ in told)
@@ -44,7 +44,7 @@ def notes(cards: Iterable[ExtendedResource]) -> Iterator[str]:
 
 
 def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> str:
-    """The end of the sentence that there is no such pod; "" where none of that name left anything behind."""
+    """What deleted pods of that name still hold, as the end of the error that there is no such pod; "" for nothing."""
     parts: dict[tuple[str, int], int] = {}
     for card, held in _left(cards):
         if (held.namespace, held.pod) == (namespace, pod):
@@ -62,8 +62,7 @@ def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> s
 
 
 def last_said(events: Sequence[Event], namespace: str, pod: str) -> str:
-    """The end of the same sentence, where events of a pod of that name are still there: what ended the last of these
-    pods, if an event says so."""
+    """What ended the last pod of that name, as the end of the same error; "" where no events of such a pod are left."""
     of_last = _of_the_last_pod(events)
     if not of_last:
         return ""
@@ -76,8 +75,8 @@ def last_said(events: Sequence[Event], namespace: str, pod: str) -> str:
 
 
 def _of_the_last_pod(events: Sequence[Event]) -> list[Event]:
-    """Pods that had the name one after the other have each a UID; of one that was deleted by force something may still
-    be said when the next one exists, so what was said first decides."""
+    """The events of the last pod that had the name. Pods with one name differ by UID; a force-deleted pod may get
+    events after its successor exists, so the time of the first event decides."""
     began: dict[str, str] = {}
     for event in events:
         uid = event.involved_object.uid
@@ -86,7 +85,7 @@ def _of_the_last_pod(events: Sequence[Event]) -> list[Event]:
 
 
 def _ends(event: Event) -> bool:
-    """Whether it says why a pod ended. That a container is stopped is said of every pod that is deleted."""
+    """Whether the event says why a pod ended. Events about stopped containers do not: every deleted pod has them."""
     return event.reason in _ENDS or event.reason.startswith("OutOf")
 
 
@@ -95,4 +94,4 @@ def _left(cards: Iterable[ExtendedResource]) -> Iterator[tuple[ExtendedResource,
         try:
             yield from ((card, held) for held in departed(card))
         except WireError:
-            continue  # ``fractile inspect`` names those
+            continue  # ``fractile inspect`` reports those

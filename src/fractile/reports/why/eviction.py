@@ -1,6 +1,6 @@
 """A pod that uses a card outside the ledger: whether, when and why its node's agent evicts it, and what to do. Pure.
 
-The agent's own page knows the time. Where it cannot be read, the agent's events say what they said when they were sent.
+The agent's own page has the current time of eviction. Where it cannot be read, the agent's earlier events are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,16 @@ from fractile.reports.why.times import age, span
 from fractile.wire.kubernetes.why_objects import Event
 from fractile.wire.output.node_usage import Outside
 
-_NEXT = 60.0  # seconds: at most one pod of a node is evicted in a minute
+_NEXT = 60.0  # seconds: an agent evicts at most one pod per minute
 
 
 def concerned(read: Read) -> bool:
-    """Whether Fractile has to do with the pod although it asks for nothing."""
+    """Whether the pod uses a card outside the ledger, so that Fractile acts on it although it asks for nothing."""
     return bool(_found(read)) or any(e.reason in (REASON, EVICTED) for e in read.events)
 
 
 def announcement(read: Read, now: datetime) -> str:
-    """The end of the verdict on a pod that runs; "" where nothing is known of an eviction."""
+    """The end of the verdict on a running pod; "" where no eviction is known."""
     node = read.pod.spec.node_name
     threatened = [o for o in _found(read) if o.evicted_in_seconds is not None]
     if threatened:
@@ -38,7 +38,7 @@ def announcement(read: Read, now: datetime) -> str:
         return ""
     what, grace = said
     ago = age(told.last, now)
-    if ago > grace + _NEXT:  # it was evicted long ago, or has ended what it did
+    if ago > grace + _NEXT:  # it was evicted long ago, or has stopped its use
         return ""
     left = grace - ago
     when = f", in {left:.0f} s at the earliest" if left >= 0.5 else "; that may happen at any moment"
@@ -47,7 +47,7 @@ def announcement(read: Read, now: datetime) -> str:
 
 
 def evicted(read: Read) -> str:
-    """The end of the verdict on a pod that is being deleted; "" where the agent did not do that."""
+    """The end of the verdict on a pod that is being deleted; "" unless the agent evicted it."""
     told = _last(read.events, EVICTED)
     if told is None:
         return ""
@@ -69,7 +69,7 @@ def notes(read: Read, now: datetime) -> Iterator[str]:
 
 
 def _advice(process: int, said: str) -> str:
-    """What ends the grace time, and what to do for good."""
+    """What to do so that the pod is not evicted."""
     end = (
         "end that process (its pid inside the container is different)"
         if process

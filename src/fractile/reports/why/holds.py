@@ -13,7 +13,7 @@ _MIB = 2**20
 
 
 def holdings(read: Read, ledger: Ledger) -> Iterator[Holding]:
-    """Container by container, as its placement says, if that is believed."""
+    """What each container holds by the pod's placement, if the ledger accepted that."""
     entry = ledger.entry(PodUID(read.pod.metadata.uid))
     if entry is None:
         return

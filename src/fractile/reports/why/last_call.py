@@ -1,8 +1,8 @@
-"""Whether kube-scheduler's last call of the extender came through at all. Pure.
+"""Whether kube-scheduler's last call of the extender succeeded at all. Pure.
 
-An answer of the extender's, a refusal too, is a sentence of Fractile's. A call that failed is told in the words of Go's
-HTTP client, or by the status of an answer whose body kube-scheduler does not read (pkg/scheduler/extender.go, send).
-Both name the URL, which tells our extender from another's.
+Answers of the extender, refusals too, are sentences of Fractile. A failed call shows up in the words of Go's HTTP
+client, or as the status of an answer whose body kube-scheduler does not read (pkg/scheduler/extender.go, send). Both
+contain the URL, which distinguishes our extender from others.
 """
 
 import re
@@ -14,7 +14,7 @@ _CERTIFICATE = ("code 403", "EOF", "remote error: tls", "x509", "tls: ", "connec
 
 
 def closed(read: Read) -> str:
-    """Why the pod is not asked about; "" where the extender has answered, or nothing is known of it."""
+    """Why kube-scheduler cannot call the extender; "" where the extender has answered, or nothing is known."""
     found = _FAILED.search(last_said(read))
     if found is None:
         return ""
@@ -23,7 +23,7 @@ def closed(read: Read) -> str:
 
 
 def last_said(read: Read) -> str:
-    """What kube-scheduler says of its last try. The pod's condition is the newer one: events are counted up late."""
+    """What kube-scheduler says about its last attempt, preferably in the pod's condition: events are updated late."""
     condition = read.pod.scheduled
     if condition is not None and condition.message:
         return condition.message

@@ -1,8 +1,8 @@
-"""Whether a control plane places pods, as far as the API server's objects show it. Pure.
+"""Whether a control plane is placing pods, as far as the API server's objects show. Pure.
 
-The Lease says who leads. A control plane without one (``--lease ""``) does not touch it, and leaves what an earlier run
-has left: an expired Lease alone is no proof that nobody leads. What has happened since tells: a pod that was placed, as
-only a control plane can do, or a sentence of the extender's in kube-scheduler's events.
+The Lease names the leader. A control plane that runs without one (``--lease ""``) leaves the Lease of an earlier run
+alone, so an expired Lease does not prove that there is no leader. Later activity proves that there is one: a placed
+pod, since only a control plane places pods, or a sentence of the extender in kube-scheduler's events.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from fractile.reports.why.times import moment, span
 from fractile.wire.fractile.placement import ANNOTATION
 from fractile.wire.output.why import RefusingNodes
 
-_SKEW = timedelta(seconds=10)  # that clocks of machines may be apart
+_SKEW = timedelta(seconds=10)  # how far the clocks of machines may differ
 
 
 def leaderless(read: Read, groups: Sequence[RefusingNodes], now: datetime) -> str:
-    """Why it seems that nobody leads; "" where somebody does, or nothing is known of it."""
+    """Why it seems that no control plane leads; "" where one does, or nothing is known."""
     ended = _ended(read, now)
     if ended is None or _worked_since(read, groups, ended):
         return ""
@@ -28,7 +28,7 @@ def leaderless(read: Read, groups: Sequence[RefusingNodes], now: datetime) -> st
 
 
 def left_lease(read: Read, groups: Sequence[RefusingNodes], now: datetime) -> str:
-    """A note about a Lease that says nothing of the control plane that runs; "" for none."""
+    """A note about a Lease left from an earlier run, which the running control plane does not use; "" for none."""
     ended = _ended(read, now)
     found = _worked_since(read, groups, ended) if ended is not None else ""
     if ended is None or not found:
@@ -40,7 +40,7 @@ def left_lease(read: Read, groups: Sequence[RefusingNodes], now: datetime) -> st
 
 
 def _ended(read: Read, now: datetime) -> datetime | None:
-    """Since when nobody leads by the Lease. One that is missing, or that nobody has ever held, says nothing: the
+    """Since when there is no leader according to the Lease. None if it is held, missing, or was never held: the
     manifests create it empty."""
     spec = read.lease.spec if read.lease is not None else None
     renewed = moment(spec.renew_time or "") if spec is not None else None
@@ -64,7 +64,7 @@ def _how_it_ended(read: Read, ended: datetime, now: datetime) -> str:
 
 
 def _worked_since(read: Read, groups: Sequence[RefusingNodes], ended: datetime) -> str:
-    """What a control plane has done since then; "" for nothing that is known."""
+    """What a control plane has done since then; "" if nothing is known."""
     since = ended + _SKEW
     placed = next(_placed_after(read, since), "")
     if placed:

@@ -1,7 +1,7 @@
-"""Which nodes refuse a pod and for what, and which single change would let it in.
+"""Which nodes refuse a pod and why, and which single change would let it in.
 
-About its cards the filter is asked, about the rest of a node the planner's books: two judges, and both must agree. A
-change is only named when it was tried and when nothing else that is known would still refuse the pod.
+The filter judges a node's cards, and the planner's model judges the rest of the node; the pod fits only if both accept
+it. A change is only named if it was tried and nothing else that is known would still refuse the pod.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,11 +27,11 @@ from fractile.wire.output.why import RefusingNodes
 RAISE_QUOTA = "raise-quota"
 CHANGE_POOL = "change-pool"
 CORRECT_QUOTA = "correct-quota"
-_POLICY = "first-fit"  # for where something would go, of which only whether it would is said
+_POLICY = "first-fit"  # any policy will do: only whether something fits matters, not where
 
 
 class NodeFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """``notes``: why no change is named that one might expect."""
+    """``notes``: why a change that one might expect is not named."""
 
     fits: tuple[str, ...] = ()
     groups: tuple[RefusingNodes, ...] = ()
@@ -47,8 +47,8 @@ def judge(
     quotas: Mapping[str, NamespaceQuota],
     problem: str,
 ) -> NodeFindings:
-    """``snapshot``: the pods that run, and the pod itself as the only one that waits, unless it cannot be planned.
-    ``quotas``: those in force; ``problem``: what is wrong with their ConfigMap."""
+    """Judge all nodes. ``snapshot``: the running pods, and ``pod`` as the only waiting one, unless it cannot be
+    planned. ``quotas``: the quotas in force. ``problem``: what is wrong with their ConfigMap."""
     found = cluster.filtered(names)
     placer, demand = _books(snapshot)
     lacks = _of_nodes(placer.stock, demand) if demand else {}
@@ -85,7 +85,7 @@ def _books(snapshot: Snapshot) -> tuple[Placer, Demand | None]:
 
 
 def _of_nodes(stock: PlannerStock, demand: Demand) -> dict[str, list[str]]:
-    """What stands against each node besides its cards."""
+    """Why each node refuses the pod, apart from its cards."""
     lack = stock.lack(demand)
     found: dict[str, list[str]] = {}
     for row in np.flatnonzero(lack.taint | lack.label | lack.cpu | lack.memory | lack.places).tolist():
@@ -105,7 +105,7 @@ def _of_nodes(stock: PlannerStock, demand: Demand) -> dict[str, list[str]]:
 
 
 def _for_good(stock: PlannerStock, demand: Demand) -> frozenset[str]:
-    """Nodes that would not take it if they were empty, whatever their cards."""
+    """Nodes that would refuse the pod even if they were empty, whatever their cards."""
     taint, label = stock.kinds.barred(demand.where)
     return frozenset[str](
         machine.name
@@ -122,7 +122,7 @@ def _tainted(machine: Machine, demand: Demand) -> str:
 
 
 def _groups(said: Mapping[str, list[str]], for_good: frozenset[str]) -> tuple[RefusingNodes, ...]:
-    """The largest first."""
+    """Group the nodes that give the same reasons; the largest group first."""
     alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for name, sentences in said.items():
         if sentences:
@@ -140,7 +140,7 @@ def _groups(said: Mapping[str, list[str]], for_good: frozenset[str]) -> tuple[Re
 def _without_quota(
     cluster: ClusterView, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
 ) -> frozenset[str]:
-    """Nodes whose cards would do if there were no quota."""
+    """Nodes whose cards would suffice without quotas."""
     if not (quotas or problem):
         return frozenset()
     return _limited_by({}, cluster, names, quotas, problem)
@@ -153,7 +153,7 @@ def _limited_by(
     quotas: Mapping[str, NamespaceQuota],
     problem: str,
 ) -> frozenset[str]:
-    """Nodes whose cards would do if the quotas were ``other`` ones."""
+    """Nodes whose cards would suffice if the quotas were ``other``."""
     cluster.limit(other)
     try:
         return frozenset(cluster.filtered(names).node_names or ())
@@ -164,8 +164,8 @@ def _limited_by(
 def _of_quota(
     cluster: ClusterView, open_to: frozenset[str], quotas: Mapping[str, NamespaceQuota], problem: str
 ) -> tuple[tuple[PodChange, ...], tuple[str, ...]]:
-    """``open_to``: nodes that would take it if there were no quota. Amounts and pools are two things of one quota, and
-    whoever is barred by the one gains nothing by the other."""
+    """Changes of the quota that let the pod in. ``open_to``: nodes that would take it without a quota. A quota limits
+    amounts and pools; changing one of them does not help a pod that the other refuses."""
     namespace = cluster.request.namespace if isinstance(cluster.request, PodRequest) else ""
     own = quotas.get(namespace)
     raised = _raised(namespace, min(open_to), own, problem)
@@ -189,7 +189,7 @@ def _of_quota(
 
 
 def _raised(namespace: str, node: str, own: NamespaceQuota | None, problem: str) -> PodChange:
-    """A ConfigMap that makes no sense is corrected first; where nothing of it is in force, that is all."""
+    """Raise the quota. A malformed ConfigMap must be corrected first; if none of it is in force, that is enough."""
     raise_it = f"raise the quota of namespace {namespace}"
     if not problem:
         return PodChange(RAISE_QUOTA, raise_it, node)
@@ -206,7 +206,7 @@ def _other_pool(node: str, cluster: ClusterView, namespace: str, pools: tuple[st
 def _tried(
     cluster: ClusterView, pod: ObservedPod, placer: Placer, task: Task
 ) -> tuple[tuple[PodChange, ...], tuple[str, ...]]:
-    """Changes that the planner proposes and after which the filter takes the pod."""
+    """The changes proposed by the planner after which the filter accepts the pod."""
     demand = task.demand
     if demand.part is None or placer.would_fit(demand) is not None:
         return (), ()
@@ -222,6 +222,6 @@ def _tried(
 
 def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:
     if request.others:
-        yield "single changes are not sought for devices that are no GPUs"
+        yield "single changes are not sought for non-GPU devices"
     elif placer.would_fit(demand) is not None:
         yield "by sums alone it would fit; what stands in its way is said above, and no single change is sought for it"

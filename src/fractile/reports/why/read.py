@@ -1,7 +1,7 @@
-"""What ``fractile why`` reads of the API server: one pod, what was said of it, and what decides about it.
+"""What ``fractile why`` reads from the API server: one pod, its events, and everything that decides about it.
 
-Failure rule: the pod, the pods, nodes and cards are needed. Of everything else what may not be read is left out, and
-the report says so: an application developer often sees a namespace and not much more.
+Failure rule: the pod, all pods, nodes and cards are required. Anything else that may not be read is left out, and the
+report says so: an application developer often has access to little more than a namespace.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from fractile.wire.kubernetes.objects import ConfigMap, Lease, ResourceQuota
 from fractile.wire.kubernetes.why_objects import Event, ObservedPod, WebhookPresence
 from fractile.wire.output.node_usage import DEFAULT_PORT, VERSION, NodeUsage
 
-SHARING = "fractile-system/fractile-sharing"  # where manifests and chart keep the rules of how cards may be cut
-LEASE = "fractile-system/fractile-control-plane"  # the replica that leads
+SHARING = "fractile-system/fractile-sharing"  # where manifests and chart keep the sharing rules
+LEASE = "fractile-system/fractile-control-plane"  # names the leading replica
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fractile"
 
-_ANSWER = 3.0  # seconds for an agent, both ways, as in ``fractile top``
+_ANSWER = 3.0  # seconds for an agent to answer, over HTTP and HTTPS together, as in ``fractile top``
 
 T = TypeVar("T")
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """``sharing``: the ConfigMap with the rules of how cards may be cut. ``unread``: what could not be read, one
-    sentence each. ``webhook``: whether it is registered; None: not known."""
+    """``sharing``: the ConfigMap with the sharing rules. ``unread``: what could not be read, one sentence each.
+    ``webhook``: whether it is registered; None: unknown."""
 
     pod: ObservedPod
     events: list[Event]
@@ -51,7 +51,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read(client: KubeClient, namespace: str, name: str, *, source: str = DEFAULT_SOURCE) -> Read:
-    """SetupError with what a person can do when the pod is not there, or what is needed cannot be read."""
+    """Read everything. SetupError with the remedy when the pod does not exist or a required object cannot be read."""
     unread: list[str] = []
     pod = await _pod(client, namespace, name)
     location, _, quota = source.partition("/")
@@ -116,7 +116,7 @@ async def _last_said(client: KubeClient, namespace: str, name: str) -> str:
 
 
 def _never_made(namespace: str) -> str:
-    """Where it is said why the API server has refused the pods of a workload."""
+    """Where to find why the API server refused the pods of a workload."""
     return (
         "; if a workload should have made it, its events say why there is none: "
         f"kubectl get events -n {namespace} --field-selector reason=FailedCreate"
@@ -124,7 +124,7 @@ def _never_made(namespace: str) -> str:
 
 
 async def _elsewhere(client: KubeClient, name: str) -> str:
-    """Where there is one of that name: most often only the namespace is wrong."""
+    """The namespaces that have a pod of that name: most often only the namespace is wrong."""
     try:
         found, _ = await client.list(paths.pods(), ObservedPod, field_selector=f"metadata.name={name}")
     except FractileError:
@@ -157,7 +157,7 @@ async def _or_none(client: KubeClient, path: str, kind: type[T]) -> T | None:
 
 
 async def _or(asked: Awaitable[T], otherwise: T, what: str, unread: list[str]) -> T:
-    """``otherwise`` when it may not be read; ``what`` it is, "" for what nobody misses."""
+    """The awaited object, or ``otherwise`` if it may not be read. ``what``: its name in ``unread``; "": no report."""
     try:
         return await asked
     except ApiError as e:
@@ -167,7 +167,7 @@ async def _or(asked: Awaitable[T], otherwise: T, what: str, unread: list[str]) -
 
 
 async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> NodeUsage | None:
-    """What the node's agent says, through the API server, which reaches nodes that this machine may not reach."""
+    """What the node's agent reports. Asked through the API server, which reaches nodes that this machine may not."""
     if not pod.spec.node_name or pod.finished:
         return None
     try:
@@ -186,7 +186,7 @@ async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> Nod
 
 
 async def _asked(client: KubeClient, node: str) -> NodeUsage:
-    """Its agent's answer. Nothing says whether agents answer over TLS, so the other way is tried as well."""
+    """The answer of the node's agent. It is unknown whether agents use TLS, so HTTPS is tried after HTTP."""
     try:
         return await client.get(paths.node_page(node, DEFAULT_PORT, "/v1/usage"), NodeUsage)
     except (FractileError, OSError):

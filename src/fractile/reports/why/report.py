@@ -1,4 +1,4 @@
-"""Everything that was read about one pod, as a report. Pure: objects and the time in, report out."""
+"""The report on one pod, from everything that was read. Pure: objects and the time in, report out."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -47,22 +47,22 @@ _EVENTS = 10
 
 
 def report(read: Read, now: datetime, *, source: str) -> Why:
-    """SetupError for a pod that asks for nothing of ours, and uses nothing of it either."""
+    """The report on the pod. SetupError if it neither asks for Fractile's resources nor uses a card."""
     pod = read.pod
-    # 1. The cluster as the filter would see it, and what the pod asks for in it.
+    # 1. The cluster as the filter would see it, and what the pod asks for.
     quotas, problem = quotas_in_force(read, source)
     cluster = ClusterView(read)
     cluster.limit(quotas, problem if problem and not quotas else "")
     if cluster.parsed is None and not eviction.concerned(read):
         raise SetupError(_nothing_asked(read, cluster))
-    # 2. Where it could go, if it still has to go anywhere.
+    # 2. Where the pod could go, if it is still pending.
     state = state_of(pod)
     notes: list[str] = [*read.unread, *_not_looked_at(pod)]
     answer = NodeFindings()
     if state == "pending" and isinstance(cluster.request, PodRequest):
         names = [n.metadata.name for _, n in read.objects.nodes]
         answer = _unless_refused(read, nodes.judge(cluster, pod, _alone(read, notes), names, quotas, problem))
-    # 3. All that is known of it.
+    # 3. Everything that is known about it.
     request = cluster.parsed
     found = Why(
         namespace=pod.metadata.namespace,
@@ -98,7 +98,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
 
 
 def state_of(pod: ObservedPod) -> State:
-    """In which part of its life it is."""
+    """The stage of the pod's life."""
     if pod.finished:
         return "finished"
     if pod.metadata.deletion_timestamp:
@@ -126,7 +126,7 @@ def _nothing_asked(read: Read, cluster: ClusterView) -> str:
 
 
 def _alone(read: Read, notes: list[str]) -> Snapshot:
-    """The pods that run, and this one as the only one that waits: a change is judged by the cluster as it is."""
+    """The running pods, and this one as the only waiting pod: changes are judged by the cluster as it is."""
     meta = read.pod.metadata
     who = f"pod {meta.namespace}/{meta.name}"
     running = [n for n in read.objects.pods if n.pod.spec.node_name]
@@ -140,7 +140,7 @@ def _alone(read: Read, notes: list[str]) -> Snapshot:
 
 
 def _unless_refused(read: Read, answer: NodeFindings) -> NodeFindings:
-    """No change lets a pod in that kube-scheduler refuses for something else."""
+    """Remove the changes if kube-scheduler refuses the pod for another reason, since none would let it in."""
     beyond = refused_by_scheduler(read, ours=False) if answer.changes else ""
     if not beyond:
         return answer
@@ -159,14 +159,14 @@ def _not_looked_at(pod: ObservedPod) -> Iterator[str]:
 
 
 def _unseeing(pod: ObservedPod, request: PodRequest | Refusal | None) -> Iterator[str]:
-    """The webhook warns whoever creates a pod, which for most pods is a controller."""
+    """The webhook's warning, repeated here: most pods are created by controllers, which do not show warnings."""
     note = blind(request, pod.blind) if isinstance(request, PodRequest) else ""
     if note:
         yield note
 
 
 def _lease(read: Read, answer: NodeFindings, now: datetime) -> Iterator[str]:
-    """Of a pod that waits."""
+    """The note about a leftover Lease, for a waiting pod."""
     note = "" if read.pod.spec.node_name else left_lease(read, answer.groups, now)
     if note:
         yield note

@@ -8,7 +8,7 @@ _SECONDS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 def moment(text: str) -> datetime | None:
-    """A time of the API server; None for one that nobody can read."""
+    """A time from the API server; None if it cannot be parsed."""
     try:
         then = datetime.fromisoformat(text)
     except ValueError:
@@ -17,14 +17,14 @@ def moment(text: str) -> datetime | None:
 
 
 def age(since: str, now: datetime) -> float:
-    """Seconds; 0 for a time that nobody can read, and for one that another machine's clock puts into the future."""
+    """Seconds since then; 0 for a time that cannot be parsed, or that another machine's clock puts into the future."""
     then = moment(since)
     return max(0.0, round((now - then).total_seconds(), 1)) if then is not None else 0.0
 
 
 def since_deletion(meta: ObservedMeta, now: datetime) -> float | None:
-    """Seconds since somebody asked for the deletion of the pod: the API server adds the grace period to that time, and
-    takes away again what a later request cuts off. None: it does not say."""
+    """Seconds since the pod's deletion was requested, or None if unknown. The API server sets deletionTimestamp to the
+    time of the request plus the grace period, and shortens both when a later request does."""
     asked = moment(meta.deletion_timestamp or "")
     if asked is None or meta.deletion_grace_period_seconds is None:
         return None
@@ -32,7 +32,7 @@ def since_deletion(meta: ObservedMeta, now: datetime) -> float | None:
 
 
 def span(seconds: float) -> str:
-    """The two largest units: 4m10s."""
+    """The duration in its two largest units, such as 4m10s."""
     rest, parts = int(seconds), list[str]()
     for size, name in _SECONDS:
         if rest >= size and len(parts) < 2:

@@ -1,5 +1,5 @@
-"""Whether a change lets the pod in by the filter's word: with quotas, rules of how cards may be cut, and classes, which
-the planner that proposes changes does not know."""
+"""Whether the filter accepts the pod after a change. Unlike the planner, which proposes the changes, the filter knows
+quotas, sharing rules and classes."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _OTHER_AMOUNTS = ("smaller-part", "fewer-gpus")
 def refused_after(
     change: PodChange, cluster: ClusterView, pod: ObservedPod, shapes: Sequence[tuple[str, Machine]]
 ) -> str:
-    """Why the filter refuses the pod even then; "" when it takes it. ``shapes``: of nodes that may be added."""
+    """Why the filter still refuses the pod after the change; "" if it does not. ``shapes``: nodes that may be added."""
     request = _changed(change, cluster, pod)
     if isinstance(request, Refusal):
         return request.message
@@ -33,7 +33,7 @@ def refused_after(
 
 
 def _changed(change: PodChange, cluster: ClusterView, pod: ObservedPod) -> PodRequest | Refusal | None:
-    """The request after the change; None where it is not known."""
+    """The request after the change; None where it is unknown."""
     if not isinstance(cluster.request, PodRequest):
         return None
     if change.change == _DROP_MODEL:
@@ -48,13 +48,13 @@ def _changed(change: PodChange, cluster: ClusterView, pod: ObservedPod) -> PodRe
 
 
 def _of_any_model(asked: ContainerRequest) -> ContainerRequest:
-    """A class still says which cards are its own."""
+    """The request for any model of card; a class still restricts it to the class's cards."""
     selector = Selector(members=asked.request.selector.members)
     return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, selector=selector))
 
 
 def _rewritten(pod: ObservedPod, asked: ContainerRequest, amounts: dict[str, int]) -> ObservedPod:
-    """The manifest with those amounts in the container that asks."""
+    """The pod with these amounts in the container that makes the request."""
 
     def written(containers: Sequence[Container] | None) -> list[Container]:
         return [_with(c, amounts) if c.name == asked.container else c for c in containers or ()]

@@ -1,7 +1,7 @@
-"""What kube-scheduler refuses a pod for and Fractile does not look at. Pure.
+"""Reasons of kube-scheduler to refuse a pod that Fractile does not check. Pure.
 
-Its last sentence is believed about those: resources that are neither of Fractile nor CPU, memory or places for pods,
-host ports, volumes, and where other pods are.
+They are taken from kube-scheduler's last message: resources other than Fractile's, CPU, memory and pod slots; host
+ports; volumes; and affinity and topology spread, which depend on other pods.
 """
 
 import re
@@ -24,8 +24,8 @@ _OTHERS = re.compile(
 
 
 def refused_by_scheduler(read: Read, *, ours: bool = True) -> str:
-    """Its reasons of that kind, in its own words; "" for none. ``ours``: resources of Fractile's too, of which it
-    counts the device ids."""
+    """kube-scheduler's reasons of that kind, in its own words; "" for none. ``ours``: include Fractile's resources,
+    whose device ids kube-scheduler counts."""
     said = last_said(read).split("preemption:")[0]
     insufficient = (
         m for m in _INSUFFICIENT.finditer(said) if m["name"] not in _JUDGED and (ours or owner(m["name"]) is None)

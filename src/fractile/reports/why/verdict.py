@@ -1,9 +1,9 @@
-"""The one sentence that says why a pod waits, or how it is with one that is placed. Pure.
+"""The one sentence that says why a pod waits, or the state of a placed pod. Pure.
 
-It is the first of these that holds: the pod is over or leaving, somebody gates it, its request makes no sense, its
-class or its quota gives nothing, nothing shows that a control plane leads, kube-scheduler cannot talk to the extender,
-nobody schedules it, room is being made for it, kube-scheduler refuses it for what Fractile does not look at, no node
-fits, some node fits.
+It is the first of these that holds: the pod has a node, has finished or is being deleted; scheduling gates hold it
+back; its request is invalid; its class or its quota refuses it; nothing shows that a control plane leads;
+kube-scheduler cannot call the extender; no scheduler has tried it; it is nominated to a node; kube-scheduler refuses it
+for a reason that Fractile does not check; some node fits; no node fits.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from fractile.reports.why.unjudged import refused_by_scheduler
 from fractile.wire.kubernetes.queued import GATE, nominated_by_us
 from fractile.wire.output.why import RefusingNodes, Why
 
-_PATIENCE = 30.0  # seconds in which any scheduler has looked at a new pod
+_PATIENCE = 30.0  # seconds within which any scheduler has tried a new pod
 
 
 def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
-    """``why``: the report without it."""
+    """The verdict. ``why``: the report without it."""
     if why.state != "pending":
         return _placed(why, read, now)
     told = why.scheduling
@@ -62,7 +62,7 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
 
 
 def _served(read: Read) -> str:
-    """Whether any pod was ever bound through that scheduler name."""
+    """What to check; depends on whether any other pod with that scheduler name is bound."""
     name = read.pod.spec.scheduler_name or "default-scheduler"
     pods = (n.pod for n in read.objects.pods)
     if any(p.spec.node_name and p.spec.scheduler_name == name for p in pods):
@@ -71,7 +71,7 @@ def _served(read: Read) -> str:
 
 
 def _first(groups: Sequence[RefusingNodes]) -> str:
-    """The most hopeful group's reasons: what waiting can cure, else those of most nodes."""
+    """The reasons of the first group that waiting can help, else of the largest group."""
     best = next((g for g in groups if g.waiting_helps), groups[0])
     of = f"; {len(best.nodes)} of them" if len(groups) > 1 else ""
     return f"{of}: {'; '.join(best.reasons)}"

@@ -1,8 +1,7 @@
-"""Which nodes with GPUs could be emptied: all their pods would fit on others that are in use already.
+"""Find nodes with GPUs that could be emptied: all their pods would fit on other nodes in use.
 
-The least used nodes are tried first. Only what can be moved is moved; pods of DaemonSets and static pods go with
-their node. Pods that wait and
-would fit are there already, and stay.
+The least used nodes are tried first. Only movable pods are moved; pods of DaemonSets and static pods go with their
+node. Waiting pods that would fit are already placed, and stay.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from fractile.sim.planner.stock import PodHold
 from fractile.sim.snapshot.cluster_snapshot import OF_A_DAEMON_SET, STATIC, Task
 from fractile.wire.output.plan import Consolidation, Emptied
 
-_IN_VAIN = 100  # nodes one after the other that could not be emptied: fuller ones will not be either
+_IN_VAIN = 100  # failures in a row: fuller nodes will not be emptied either
 _GOES_ALONG = frozenset({OF_A_DAEMON_SET, STATIC})
 
 
@@ -26,9 +25,9 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 def consolidation(placer: Placer, running: Sequence[Placed], coming: Iterable[Placed]) -> Consolidation:
-    """The stock is left as it was."""
+    """The nodes that could be emptied. The stock is unchanged afterwards."""
     stock = placer.stock
-    gone = {row for row, machine in enumerate(stock.machines) if machine.withheld}  # no move ends those processes
+    gone = {row for row, machine in enumerate(stock.machines) if machine.withheld}  # no move ends these processes
     taken = {p.held.row for p in coming} | gone
     nodes = _nodes(placer, running)
     gpus = stock.view.gpus
@@ -69,7 +68,7 @@ def _may_go(task: Task) -> bool:
 
 
 def _empty(placer: Placer, node: _Node, taken: set[int]) -> list[tuple[PodHold, PodHold]] | None:
-    """Moves all pods of the node; each with what it held and what it holds now. None when one does not fit."""
+    """Move all pods of the node; returns what each held before and holds now. None when one does not fit."""
     placer.close((node.row,))
     done: list[tuple[PodHold, PodHold]] = []
     for placed in sorted(node.pods, key=lambda p: (-p.task.demand.gpus, -p.task.demand.cpu)):

@@ -1,8 +1,8 @@
-"""How many nodes of a shape must be added so that enough of the pods find a place.
+"""How many nodes of a shape must be added so that enough pods find a place.
 
-Pods come in as many random orders as there are seeds (those of higher priority first). What the cluster refuses in an
-order goes to new nodes, and only that: present nodes are filled first. The least number is found by doubling and
-bisection, so that it suffices and one less does not; each number is tried in every order.
+Pods come in one random order per seed (higher priority first). Only pods that the cluster refuses in an order go to new
+nodes: present nodes are filled first. The least number is found by doubling and bisection, so that it suffices and one
+less does not; each number is tried in every order.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ from fractile.sim.planner.stock import PodHold
 from fractile.sim.snapshot.cluster_snapshot import Demand, Machine, Task
 from fractile.wire.output.plan import Growth
 
-Tell = Callable[[], None]  # after every number of nodes that was tried
+Tell = Callable[[], None]  # called after each number of nodes tried
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What one order of the pods left over."""
+    """The pods that did not fit in one order."""
 
     left: tuple[Demand, ...]
 
 
 class WaitingDemand(msgspec.Struct, frozen=True):
-    """All pods that wait: how many, and thousandths of GPUs, which ``weight`` knows by demand."""
+    """All waiting pods: their number, and their thousandths of GPUs, in ``weight`` by demand."""
 
     pods: int
     milli: int
@@ -37,14 +37,14 @@ class WaitingDemand(msgspec.Struct, frozen=True):
 
 
 def wanted(placer: Placer, tasks: Sequence[Task], seeds: Sequence[int]) -> WaitingDemand:
-    """Tries every order on the cluster, and leaves it as it was."""
+    """Try every order on the cluster, which is unchanged afterwards."""
     weight = {t.demand: placer.weight(t.demand) for t in tasks}
     orders = tuple(_order(placer, tasks, seed) for seed in seeds)
     return WaitingDemand(len(tasks), sum(weight[t.demand] for t in tasks), weight, orders)
 
 
 def growth(wanted: WaitingDemand, shape: tuple[str, Machine], policy: Policy, *, target: float, tell: Tell) -> Growth:
-    """For one shape; ``target`` in percent."""
+    """The growth with one shape; ``target`` in percent."""
     trial = _Trial(wanted, shape[1], policy, tell)
     most = max(len(order.left) for order in wanted.orders)
     before, reached = trial.acceptance(0), trial.acceptance(most)
@@ -59,10 +59,10 @@ def growth(wanted: WaitingDemand, shape: tuple[str, Machine], policy: Policy, *,
 
 
 def least(enough: Callable[[int], bool], most: int, *, guess: int) -> int:
-    """0 is not enough, ``most`` is: a number that is, and one less is not."""
+    """A number that is enough while one less is not, given that 0 is not and ``most`` is."""
     low, high, step = 0, most, 1
     probe = min(max(1, guess), most)
-    # 1. Gallop from the guess until it is between two numbers.
+    # 1. Gallop from the guess until the result lies between two numbers.
     if enough(probe):
         high = probe
         while high - step > low and enough(high - step):
@@ -81,14 +81,14 @@ def least(enough: Callable[[int], bool], most: int, *, guess: int) -> int:
 
 
 class _Trial:
-    """Numbers of one shape that were tried."""
+    """The numbers of nodes of one shape that were tried."""
 
     def __init__(self, wanted: WaitingDemand, machine: Machine, policy: Policy, tell: Tell) -> None:
         self._wanted, self._machine, self._policy, self._tell = wanted, machine, policy, tell
         self._known: dict[int, float] = {}
 
     def guess(self) -> int:
-        """As many as the left GPUs, CPUs and memory fill in the fullest order, if nothing is lost."""
+        """How many nodes the GPUs, CPUs and memory left over in the fullest order would fill without loss."""
         return max(self._filled(order.left) for order in self._wanted.orders)
 
     def _filled(self, left: Sequence[Demand]) -> int:

@@ -1,13 +1,14 @@
-"""Moves of running pods that make room for others: which, where to, and in which order. Nothing is moved here.
+"""Plan moves of running pods that make room for others: which pods, where to, and in which order. Nothing is moved
+here.
 
-For one pod at a time, the node is sought where fewest would have to go:
+For one pod at a time, find the node where the fewest pods would have to move:
 
-    1 rank the nodes by what is in the way            3 find each of them a place elsewhere, now, while all
-    2 choose who goes: pods on the cards that are       still hold their old one
-      nearest to free, then any until it fits         4 release the old places, let the pod in
+    1 rank the nodes by what is in the way            3 find each of them a place elsewhere while all still
+    2 choose what moves: pods on the cards nearest      hold their old one
+      to free, then any until the pod fits            4 release the old places, admit the pod
 
-So each step is possible at its moment: a target is free before its source is released, and the pod that is let in
-comes after both. A pod moves once. Pods that two disruption budgets name stay, since the eviction API refuses them.
+So each step is possible in its turn: a target is free before its source is released, and the pod is admitted after
+both. A pod moves once. Pods that two disruption budgets select stay, since the eviction API refuses them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,15 +21,15 @@ from fractile.sim.planner.placing import Placed, Placer
 from fractile.sim.planner.stock import PodHold
 from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, SnapshotBudget, Task
 
-_NODES = 48  # that are tried for one pod
-_MOST = 16  # pods that move for one
+_NODES = 48  # tried for one pod
+_MOST = 16  # pods moved for one pod
 _FAR = 1 << 40
 
-Tell = Callable[[], None]  # after each pod for which room was sought
+Tell = Callable[[], None]  # called after each pod for which room was sought
 
 
 class MoveStep(msgspec.Struct, frozen=True):
-    """One pod from a place to another."""
+    """One pod's move from one place to another."""
 
     task: Task
     source: PodHold
@@ -36,14 +37,14 @@ class MoveStep(msgspec.Struct, frozen=True):
 
 
 class MoveStage(msgspec.Struct, frozen=True):
-    """Steps that may be made side by side, and pods that come in when all are done."""
+    """Steps that may be made in parallel, and pods that are admitted when all are done."""
 
     steps: tuple[MoveStep, ...]
     admits: tuple[Placed, ...] = ()
 
 
 class MoveBudgets:
-    """Who may be away at the same time."""
+    """Which pods may be away at the same time."""
 
     def __init__(self, budgets: Iterable[SnapshotBudget]) -> None:
         self._of: dict[str, list[SnapshotBudget]] = {}
@@ -52,12 +53,12 @@ class MoveBudgets:
                 self._of.setdefault(key, []).append(budget)
 
     def may_move(self, task: Task) -> bool:
-        """Whether it may ever be evicted."""
+        """Whether the pod may ever be evicted."""
         mine = self._of.get(task.key, ())
         return not task.fixed and len(mine) <= 1 and all(b.allowed > 0 for b in mine)
 
     def bears(self, tasks: Iterable[Task]) -> bool:
-        """Whether all of them may be away at once."""
+        """Whether all of them may be away at the same time."""
         away: dict[str, int] = {}
         for task in tasks:
             for budget in self._of.get(task.key, ()):
@@ -67,7 +68,7 @@ class MoveBudgets:
         return True
 
     def portions(self, steps: Sequence[MoveStep]) -> list[tuple[MoveStep, ...]]:
-        """The steps in as few portions as the budgets bear."""
+        """The steps in few portions, each within the budgets."""
         found: list[list[MoveStep]] = []
         for step in steps:
             home = next((p for p in found if self.bears([*(s.task for s in p), step.task])), None)
@@ -79,7 +80,7 @@ class MoveBudgets:
 
 
 class Mover:
-    """Makes room on a cluster whose books it changes as if the moves were made."""
+    """Makes room on a cluster, whose records it changes as if the moves were made."""
 
     def __init__(self, placer: Placer, running: Sequence[Placed], budgets: Iterable[SnapshotBudget]) -> None:
         self._placer, self._stock = placer, placer.stock
@@ -95,7 +96,7 @@ class Mover:
         self.stages: list[MoveStage] = []
 
     def admit(self, task: Task) -> bool:
-        """Lets the pod in, with moves if it needs them."""
+        """Admit the pod, with moves if needed; False when that is impossible."""
         held = self._placer.place(task.demand)
         if held is not None:
             self._let_in(Placed(task, held))
@@ -116,7 +117,7 @@ class Mover:
             self._count(step.source, -1)
             del self._movable[row][step.task.key]
         devices = self._stock.choose(task.demand, row)
-        assert devices is not None  # _who_goes tried it
+        assert devices is not None  # checked by _who_goes
         self._let_in(Placed(task, self._placer.take(task.demand, row, devices)))
         return True
 
@@ -133,7 +134,7 @@ class Mover:
     # ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ranked(self, demand: Demand) -> list[int]:
-        """Nodes that could take it if all that may move were gone, those first where least is in the way."""
+        """Nodes that could take it if all movable pods were gone, those with the least in the way first."""
         lack, stock = self._stock.lack(demand), self._stock
         never = lack.taint | lack.label | lack.no_gpu | lack.model | lack.size | lack.places
         never |= stock.cpu_left + self._cpu < demand.cpu
@@ -146,7 +147,7 @@ class Mover:
         return [int(r) for r in rows[np.argsort(cost[rows], kind="stable")][:_NODES]]
 
     def _in_the_way(self, part: DemandPart) -> Ints:
-        """Thousandths that others hold of the cards that are nearest to having room."""
+        """Thousandths that other pods hold of the cards nearest to having room."""
         left = self._stock.view.gpu_left
         usable = self._stock.kinds.admitted(part) & self._stock.present
         used = np.where(self._stock.fitting(part), 0, WHOLE_GPU - left)
@@ -156,14 +157,14 @@ class Mover:
     # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _who_goes(self, row: int, demand: Demand) -> list[Placed]:
-        """Pods without which it fits on the node; empty when there are none such. The books stay as they are."""
+        """Pods without which it fits on the node; empty if there are none. The records are unchanged."""
         chosen: dict[str, Placed] = {}
         if demand.part is not None:
             for device in self._cheapest(row, demand.part):
                 for placed in self._on_card(row, device):
                     chosen[placed.task.key] = placed
         released = self._without(chosen.values())
-        # More, until CPU, memory and cards are enough: the largest first.
+        # Add pods, the largest first, until CPU, memory and cards are enough.
         rest = [p for k, p in self._movable[row].items() if k not in chosen]
         for placed in sorted(rest, key=lambda p: (-p.held.cpu, -p.held.memory, p.task.key)):
             if self._stock.choose(demand, row) is not None or len(chosen) >= _MOST:
@@ -192,7 +193,7 @@ class Mover:
                 self._stock.release(placed.held)
 
     def _cheapest(self, row: int, part: DemandPart) -> list[int]:
-        """Cards from which something must go, those with least in use first: as many as have no room yet."""
+        """Cards from which pods must move, the least used first: as many as still lack room."""
         stock = self._stock
         room = stock.fitting(part, slice(row, row + 1))[0]
         usable = (stock.kinds.admitted(part) & stock.present)[row]
@@ -201,7 +202,7 @@ class Mover:
         return sorted(crowded, key=lambda d: (-int(stock.view.gpu_left[row, d]), d))[: max(0, missing)]
 
     def _all_may_go(self, row: int, device: int, part: DemandPart) -> bool:
-        """For a whole card everybody on it; for a part of one somebody."""
+        """Whether the pods on the card may move: for a whole card all of them, for a part at least one."""
         mine = len(self._on_card(row, device))
         return mine == int(self._stock.users[row, device]) if part.exclusive else mine > 0
 
@@ -211,7 +212,7 @@ class Mover:
     # ── where to ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _targets(self, row: int, going: Sequence[Placed]) -> list[MoveStep] | None:
-        """A place for each elsewhere, taken at once; None when one finds none."""
+        """A place elsewhere for each pod, taken immediately; None when a pod finds none."""
         self._placer.close((row,))
         steps: list[MoveStep] = []
         for placed in sorted(going, key=lambda p: (-p.task.demand.gpus, -p.held.cpu, p.task.key)):

@@ -1,4 +1,4 @@
-"""Stages put together: as few as possible, so that moves that do not need each other are made side by side."""
+"""Merge stages into as few as possible, so that independent moves are made in parallel."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from fractile.sim.snapshot.cluster_snapshot import Demand
 
 
 def merged(stages: Sequence[MoveStage], stock: PlannerStock, budgets: MoveBudgets) -> list[MoveStage]:
-    """``stock``: the cluster before the first stage; afterwards it is as after the last. A stage joins the one before
-    if its targets are free while all sources of both are still held, and the budgets bear both."""
+    """The merged stages. ``stock``: the cluster before the first stage; on return, after the last. A stage joins the
+    previous one if its targets are free while all sources of both are still held, and the budgets allow both."""
     found: list[MoveStage] = []
     for stage in stages:
         both = MoveStage((*found[-1].steps, *stage.steps), (*found[-1].admits, *stage.admits)) if found else None
@@ -27,7 +27,7 @@ def merged(stages: Sequence[MoveStage], stock: PlannerStock, budgets: MoveBudget
 
 
 def carry_out(stage: MoveStage, stock: PlannerStock) -> bool:
-    """Targets, then sources, then who comes in; False, and nothing changed, if one of them has no room."""
+    """Take the targets, release the sources, admit the pods; False, with nothing changed, if one has no room."""
     held: list[PodHold] = []
     for step in stage.steps:
         if not has_room(stock, step.task.demand, step.target):
@@ -45,7 +45,7 @@ def carry_out(stage: MoveStage, stock: PlannerStock) -> bool:
 
 
 def has_room(stock: PlannerStock, demand: Demand, held: PodHold) -> bool:
-    """Whether that very place is free."""
+    """Whether exactly that place is free."""
     room = stock.fits(demand, held.row)
     return all(room[t.device] for t in held.taken) if held.taken else bool(room.any())
 

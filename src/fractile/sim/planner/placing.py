@@ -1,9 +1,9 @@
-"""Pods onto a planned cluster, one at a time: a policy proposes among all nodes, the exact books decide.
+"""Place pods on a planned cluster, one at a time: a policy proposes a node, the exact records decide.
 
-A request in MiB is a different share of cards of different sizes: the policy is asked once for each size that will do,
-the smallest cards first, so that large ones stay free for those who need them. Where the policy finds nothing, because
-its one number for a card is too coarse or the pod's conditions are finer than kinds of nodes, the books are asked
-themselves: the fullest node with room.
+A request in MiB is a different share of cards of different sizes, so the policy is called once for each size that
+suffices, the smallest cards first, so that large ones stay free for pods that need them. If the policy finds nothing,
+because its one number for a card is too coarse or the pod's conditions are finer than the kinds of nodes, the records
+choose: the fullest node with room.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _CLOSED = 1 << 40  # pod places: more than any node has
 
 
 class Placer:
-    """One cluster, one policy. ``stock`` may be looked at; it is changed through here."""
+    """One cluster and one policy. ``stock`` may be read; it is changed only through this class."""
 
     def __init__(self, machines: Sequence[Machine], demands: Iterable[Demand], policy: Policy) -> None:
         wanted = tuple(demands)
@@ -34,10 +34,10 @@ class Placer:
         situation = situation_of(self.stock.view, self._mix(wanted))
         self._board = ScoreCache(self.stock.view, policy, situation)
         self._draws = 0
-        self._in_vain: set[Demand] = set()  # since something was last released
+        self._in_vain: set[Demand] = set()  # failures since something was last released
 
     def place(self, demand: Demand) -> PodHold | None:
-        """Finds the best place and takes it; None if there is none."""
+        """Find the best place and take it; None if there is none."""
         if demand in self._in_vain:
             return None
         found = self._proposed(demand) or self._fullest(demand)
@@ -48,7 +48,7 @@ class Placer:
         return self.take(demand, row, devices)
 
     def would_fit(self, demand: Demand) -> int | None:
-        """A node that can take it, which is tried and undone; None if there is none. The policy is not asked."""
+        """A node that can take it, tried and undone; None if there is none. The policy is not used."""
         found = self._fullest(demand)
         if found is None:
             return None
@@ -57,40 +57,40 @@ class Placer:
         return row
 
     def weight(self, demand: Demand) -> int:
-        """Thousandths of GPUs: of the smallest card that will do; whole ones where the cluster has none that does."""
+        """Thousandths of GPUs, on the smallest card that suffices; whole GPUs if the cluster has no such card."""
         asks = self._asks_of(demand)
         return asks[0].total if asks else demand.gpus * WHOLE_GPU
 
     def take(self, demand: Demand, row: int, devices: Sequence[int]) -> PodHold:
-        """Takes that place, which has room."""
+        """Take that place, which must have room."""
         held = self.stock.take(demand, row, devices)
         self._board.changed(row)
         return held
 
     def settle(self, task: Task) -> PodHold:
-        """A pod that runs: where it is, with what it holds."""
+        """Take the place of a running pod: where it is, with what it holds."""
         held = self.stock.hold(holding(self.stock, task))
         self._board.changed(held.row)
         return held
 
     def put_back(self, held: PodHold) -> None:
-        """What was released a moment ago."""
+        """Take back what was just released."""
         self.stock.hold(held)
         self._board.changed(held.row)
 
     def release(self, held: PodHold) -> None:
-        """The pod is gone from there."""
+        """Release the pod's place."""
         self.stock.release(held)
         self._board.changed(held.row)
         self._in_vain.clear()
 
     def close(self, rows: Iterable[int]) -> None:
-        """Nothing more is placed on those nodes."""
+        """Place nothing more on those nodes."""
         for row in rows:
             self.stock.slots_left[row] -= _CLOSED
 
     def open(self, rows: Iterable[int]) -> None:
-        """They take pods again."""
+        """Let those nodes take pods again."""
         for row in rows:
             self.stock.slots_left[row] += _CLOSED
         self._in_vain.clear()
@@ -117,7 +117,7 @@ class Placer:
         gpus = total_left(view.take(rows)) if demand.part else view.gpus[rows]
         row = int(rows[np.lexsort((view.cpu_left[rows], gpus))[0]])
         devices = self.stock.choose(demand, row, NO_DEVICE)
-        assert devices is not None  # feasible() and choose() ask the same questions
+        assert devices is not None  # feasible() and choose() check the same conditions
         return row, devices
 
     def _asks_of(self, demand: Demand) -> tuple[TaskDemand, ...]:
@@ -127,13 +127,13 @@ class Placer:
         return known
 
     def _mix(self, demands: Iterable[Demand]) -> Mix:
-        """What the policy is to expect: of a pod that several sizes of cards will do for, the smallest."""
+        """The mix that the policy is to expect, with the smallest card size that suffices for each pod."""
         asks = (self._asks_of(d) or (_roughly(d),) for d in demands)
         return mix_of(found[0] for found in asks)
 
 
 def asks_of(demand: Demand, kinds: Kinds) -> tuple[TaskDemand, ...]:
-    """The demand as a policy can ask it, for each size of cards; none where no kind of nodes can be named for it."""
+    """The demand as requests to a policy, one for each card size; empty if no kind of nodes can be named for it."""
     part = demand.part
     open_to, _ = kinds.accept(demand)
     if part is None:
@@ -159,7 +159,7 @@ def _roughly(demand: Demand) -> TaskDemand:
 
 
 def holding(stock: PlannerStock, task: Task) -> PodHold:
-    """What a running pod holds: of the cards that its placement names, or of such as would do."""
+    """What a running pod holds: of the cards that its placement names, or of cards that would suit it."""
     demand, row = task.demand, stock.rows[task.node]
     part = demand.part
     if part is None:
@@ -180,7 +180,7 @@ def holding(stock: PlannerStock, task: Task) -> PodHold:
 
 
 def in_turn(tasks: Iterable[Task]) -> list[Task]:
-    """The order in which kube-scheduler takes them: priority, then age; those of a file as they stand there."""
+    """The pods in kube-scheduler's order: priority, then age; those of a file in the file's order."""
     return sorted(tasks, key=lambda t: (-t.priority, t.created))
 
 

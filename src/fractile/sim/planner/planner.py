@@ -1,4 +1,4 @@
-"""``fractile plan``: what fits now, why the rest waits, what would help. Pure: a snapshot in, a report out."""
+"""``fractile plan``: what fits now, why the rest waits, and what would help. Pure: a snapshot in, a report out."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -29,14 +29,14 @@ from fractile.wire.output.plan import (
     WaitingGroup,
 )
 
-_KINDS = 20  # of running pods for which room is sought when none wait
-_IN_VAIN = 200  # different requests for which no moves were found: enough
+_KINDS = 20  # of running pods for which room is sought if no pod waits
+_IN_VAIN = 200  # different requests without moves after which the search ends
 
-Tell = Callable[[str], None]  # what was just done
+Tell = Callable[[str], None]  # the step just done
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is asked of the snapshot. ``target`` in percent; no shapes: nothing is said about growth."""
+    """The options of a plan. ``target`` is in percent; without shapes growth is left out."""
 
     policy_name: str
     policy: Policy
@@ -48,17 +48,17 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def plan(snapshot: Snapshot, question: Question, tell: Tell = lambda done: None) -> Plan:
-    """All of it. The order of the steps matters: each leaves the books as the next one needs them."""
+    """The whole plan. The order of the steps matters: each leaves the records as the next one needs them."""
     # 1. The cluster as it is.
     placer = Placer(snapshot.machines, (t.demand for t in (*snapshot.bound, *snapshot.pending)), question.policy)
     running = [Placed(t, placer.settle(t)) for t in snapshot.bound]
     before = _in_use(placer.stock)
     tell("running pods")
-    # 2. What waits, in random orders: for growth, which needs the cluster without any of them.
+    # 2. The waiting pods in random orders: for growth, which needs the cluster without them.
     shapes = question.shapes
     rest = wanted(placer, snapshot.pending, question.seeds) if shapes and snapshot.pending else None
     tell("orders")
-    # 3. What fits now; why the others do not, and what would help.
+    # 3. What fits now, why the other pods do not fit, and what would help.
     queue = in_turn(snapshot.pending)
     coming, left = place_all(placer, queue)
     tell("waiting pods")
@@ -86,7 +86,7 @@ def plan(snapshot: Snapshot, question: Question, tell: Tell = lambda done: None)
 
 
 def place_all(placer: Placer, queue: Sequence[Task]) -> tuple[list[Placed], list[Task]]:
-    """One after the other: those that fit, and those that do not."""
+    """Place the pods one by one; returns those that fit, and those that do not."""
     coming: list[Placed] = []
     left: list[Task] = []
     for task in queue:
@@ -158,7 +158,7 @@ def _growth(rest: WaitingDemand | None, question: Question, tell: Tell) -> tuple
 
 
 def _percent(milli: int, capacity: int) -> float:
-    """Parts count in whole thousandths of their card: moved together they may come to more than it has."""
+    """Percent of the capacity. Parts count in whole thousandths of their card, so moved together they may exceed it."""
     return min(100.0, round(100 * milli / capacity, 4))
 
 
@@ -187,7 +187,7 @@ def _defragmentation(
 
 
 def _let_in(mover: Mover, tasks: Sequence[Task], tell: Tell) -> tuple[str, ...]:
-    """Room for each, whole GPUs first; the keys of those that find none."""
+    """Make room for each pod, whole GPUs first; returns the keys of the pods that find none."""
     still: list[str] = []
     in_vain: set[Demand] = set()
     for task in sorted(tasks, key=lambda t: (-t.priority, -t.demand.gpus)):
@@ -199,7 +199,7 @@ def _let_in(mover: Mover, tasks: Sequence[Task], tell: Tell) -> tuple[str, ...]:
 
 
 def _one_more(running: Sequence[Placed]) -> list[Task]:
-    """When nobody waits: one more of each kind of pod with GPUs that runs, the commonest kinds."""
+    """If no pod waits: one more of each of the commonest kinds of running pods with GPUs."""
     alike: dict[Demand, list[Task]] = {}
     for placed in running:
         if placed.task.demand.part is not None:
@@ -233,6 +233,6 @@ def _stage(stock: PlannerStock, number: int, stage: Moved) -> PlanStage:
 
 
 def _in_use(stock: PlannerStock) -> int:
-    """Thousandths of GPUs that running pods hold: of each card the larger share."""
+    """Thousandths of GPUs that running pods hold: the larger share of each card."""
     view = stock.view
     return int(sum(view.gpus) * WHOLE_GPU - view.gpu_left[stock.present].sum())

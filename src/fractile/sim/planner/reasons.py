@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, as counts over nodes, and which single change would let it in."""
+"""Why a pod fits nowhere, as counts over nodes, and which single change would make it fit."""
 
 from collections.abc import Iterator, Sequence
 
@@ -34,7 +34,7 @@ def reasons(lack: Lack) -> tuple[Reason, ...]:
 def changes(
     placer: Placer, demand: Demand, shapes: Sequence[tuple[str, Machine]], units: FamilyUnits | None = None
 ) -> tuple[PodChange, ...]:
-    """Every single change that lets the pod in, the mildest first; each was tried on the cluster as it is. ``units``:
+    """Every single change that makes the pod fit, the mildest first; each was tried on the current cluster. ``units``:
     in which the pod asks, so that amounts can be written down."""
     lack = placer.stock.lack(demand)
     found: list[PodChange] = []
@@ -55,7 +55,7 @@ def _candidates(
 
 
 def _alone(lack: Lack, *names: str) -> Flags:
-    """Nodes where nothing but these is in the way, and one of them is."""
+    """Nodes where at least one of these causes is in the way, and no other cause."""
     others = [getattr(lack, name) for name in LACKS if name not in names]
     return ~np.any(others, axis=0) & np.any([getattr(lack, name) for name in names], axis=0)
 
@@ -146,7 +146,7 @@ def _fewer_gpus(
 
 
 def _one_more_node(demand: Demand, shapes: Sequence[tuple[str, Machine]]) -> Iterator[PodChange]:
-    """The first shape that takes the pod when it is empty."""
+    """The first shape whose empty node takes the pod."""
     for name, machine in shapes:
         if PlannerStock((machine,), Kinds((machine,), ())).feasible(demand).any():
             yield PodChange("one-more-node", f"add one node of {name}", name)

@@ -1,4 +1,4 @@
-"""Shapes of nodes that may be added: those that the cluster has, or as a person writes them."""
+"""Shapes of nodes that may be added: those of the cluster, or as written by the user."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MOST_GPUS = 64
 
 
 def shape_of(text: str, machines: Sequence[Machine]) -> tuple[str, Machine]:
-    """A node's name, a model of cards, or cpu=..,memory=..[,gpus=..,model=..,card_memory=..]. WireError if neither."""
+    """Parse a node's name, a card model, or cpu=..,memory=..[,gpus=..,model=..,card_memory=..]. WireError otherwise."""
     if "=" in text:
         return text, _written(text, machines)
     named = next((m for m in machines if m.name == text), None)
@@ -31,19 +31,19 @@ def shape_of(text: str, machines: Sequence[Machine]) -> tuple[str, Machine]:
 
 
 def shapes_in(machines: Sequence[Machine]) -> list[tuple[str, Machine]]:
-    """The commonest shapes with GPUs; without any, of all nodes."""
+    """The commonest shapes with GPUs; if there are none, the commonest of all."""
     gpus = [m for m in machines if m.cards] or list(machines)
     return [(name_of(m), fresh(m)) for m in _commonest(gpus)[:_MOST]]
 
 
 def name_of(machine: Machine) -> str:
-    """8x T4 with 96 CPUs and 384 GiB."""
+    """The shape's name: "8x T4 with 96 CPUs and 384 GiB"."""
     cards = f"{len(machine.cards)}x {machine.model} with " if machine.cards else ""
     return f"{cards}{machine.cpu / 1000:g} CPUs and {machine.memory / 1024:.4g} GiB"
 
 
 def fresh(machine: Machine) -> Machine:
-    """A new one of the kind: with the same labels but its name, healthy, and open to all pods."""
+    """A new node of the kind: with the same labels except its name, healthy, and open to all pods."""
     cards = generic_cards("new", len(machine.cards), model=machine.model, memory=0)
     cards = tuple(
         msgspec.structs.replace(new, model=old.model, memory=old.memory, properties=old.properties)
@@ -53,18 +53,18 @@ def fresh(machine: Machine) -> Machine:
 
 
 def copies(machine: Machine, number: int) -> tuple[Machine, ...]:
-    """So many of them, with names."""
+    """``number`` copies, with names."""
     return tuple(msgspec.structs.replace(machine, name=f"new-{i}") for i in range(number))
 
 
 def described(name: str, machine: Machine) -> NodeShape:
-    """As it is reported."""
+    """The shape as it is reported."""
     cards = machine.cards
     return NodeShape(name, machine.cpu, machine.memory, len(cards), machine.model, cards[0].memory if cards else 0)
 
 
 def _commonest(machines: Sequence[Machine]) -> list[Machine]:
-    """One of each kind, by how many there are; of equally many the one that stands first."""
+    """One node of each kind, the commonest kind first; among equals, in order of appearance."""
     counted = Counter((m.cpu, m.memory, m.model, len(m.cards)) for m in machines)
     first: dict[object, Machine] = {}
     for m in machines:
@@ -92,7 +92,7 @@ def _written(text: str, machines: Sequence[Machine]) -> Machine:
 
 
 def _built(text: str, given: dict[str, str], *, gpus: int, model: str, machines: Sequence[Machine]) -> Machine:
-    """The memory of a card is that of the cluster's cards of the model where it is not said."""
+    """The node of a written shape. If no card memory is given, it is that of the cluster's cards of the model."""
     known = next((c.memory for m in machines for c in m.cards if c.model == model), 0)
     try:
         cpu, memory = milli(given["cpu"], "cpu"), mebibytes(given["memory"], "memory")

@@ -1,6 +1,6 @@
-"""The largest part of a card that is left for a pod which asks for more.
+"""The largest part of a card that is left for a pod that requests more.
 
-With the units of the pod's family it is so much as can be written into its manifest: whole units, rounded down.
+If the units of the pod's family are known, the amounts can be written into its manifest: whole units, rounded down.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ _PERCENT = 10  # thousandths
 
 
 class SmallerPart(msgspec.Struct, frozen=True):
-    """A part to try: ``wanted`` and ``to`` are MiB or thousandths of what is less. ``amounts``: what to write, by
-    resource, where one container asks; 0 for a resource that goes."""
+    """A part to try: ``wanted`` and ``to`` are the MiB or thousandths that are reduced. ``amounts``: what to write, by
+    resource, if one container asks; 0 for a resource to remove."""
 
     part: DemandPart
     sentence: str
@@ -29,7 +29,8 @@ class SmallerPart(msgspec.Struct, frozen=True):
 
 
 def smaller(stock: PlannerStock, part: DemandPart, cards: Flags, units: FamilyUnits | None) -> Iterator[SmallerPart]:
-    """For a pod that asks for one card: ``cards`` are those that it may be on. Which of the parts fit is not said."""
+    """Smaller parts for a pod that asks for one card; ``cards`` are those that it may be on. Their fit is not
+    checked."""
     found = _instead_of_whole(stock, part, cards, units) if part.exclusive else _less(stock, part, cards, units)
     for other, wanted, to in found:
         if 0 < to < wanted:
@@ -39,7 +40,7 @@ def smaller(stock: PlannerStock, part: DemandPart, cards: Flags, units: FamilyUn
 def _instead_of_whole(
     stock: PlannerStock, part: DemandPart, cards: Flags, units: FamilyUnits | None
 ) -> Iterator[tuple[DemandPart, int, int]]:
-    """A part of the card with most left."""
+    """A part of the card with most left, instead of a whole card."""
     shares = np.where(cards, np.minimum(stock.view.gpu_left, stock.time_open()), 0)
     card = np.unravel_index(int(np.argmax(shares)), shares.shape)
     left, memory = int(shares[card]), int(stock.card_left[card])
@@ -56,9 +57,9 @@ def _instead_of_whole(
 def _less(
     stock: PlannerStock, part: DemandPart, cards: Flags, units: FamilyUnits | None
 ) -> Iterator[tuple[DemandPart, int, int]]:
-    """With less memory, with less time; and with less of both where they are one amount, or where both are short."""
+    """Parts with less memory, and with less time; and with less of both if they are one amount or both are short."""
     replace = msgspec.structs.replace
-    if part.memory and part.share:  # of several containers, which say it in two ways
+    if part.memory and part.share:  # of several containers, which give it in two ways
         return
     open_time = stock.time_open()
     timely = cards & (open_time >= part.compute if part.compute else stock.time_left >= KEPT)
@@ -81,7 +82,7 @@ def _less(
 def _less_of_both(
     stock: PlannerStock, part: DemandPart, cards: Flags, percent: int, block: int
 ) -> Iterator[tuple[DemandPart, int, int]]:
-    """On the card that has most of the scarcer one."""
+    """Less of both, on the card with most of the scarcer one."""
     open_time = stock.time_open()
     shares = np.where(cards, np.minimum(stock.memory_share(), open_time), 0)
     card = np.unravel_index(int(np.argmax(shares)), shares.shape)
@@ -134,7 +135,7 @@ def _amounts(part: DemandPart, other: DemandPart, units: FamilyUnits | None) -> 
 
 
 def _written(part: DemandPart, units: FamilyUnits) -> dict[str, int]:
-    """The amounts of a part by resource, those that are asked for."""
+    """The requested amounts of a part, by resource."""
     found = {
         units.memory: part.memory // units.mebibytes,
         units.percent: part.share // _PERCENT,

@@ -1,8 +1,9 @@
-"""What is left of a cluster, exactly: CPU, memory and pod places of nodes; memory and compute time of every card.
+"""Exact records of what is left of a cluster: CPU, memory and pod places of nodes; memory and compute time of every
+card.
 
 Policies see the same cluster through ``view``, which has one number for a card: the smaller of the two shares that are
-left. So a policy proposes and these books decide. The rules for a card are the ledger's: whole cards are nobody
-else's, and where somebody holds memory without a part of the time, one percent of the time is promised to nobody.
+left. So a policy proposes and these records decide. The rules for a card are the ledger's: whole cards are unshared,
+and if a pod holds memory without a part of the time, one percent of the time is left unpromised.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ from fractile.policy.nodes.view import KINDS, NO_DEVICE, WHOLE_GPU, Flags, Ints,
 from fractile.sim.kinds import Kinds
 from fractile.sim.snapshot.cluster_snapshot import Demand, DemandPart, Machine, Taken
 
-KEPT = 10  # thousandths of the time that are kept for those who were promised none
+KEPT = 10  # thousandths of the time kept for holders without promised time
 
 
 class PodHold(msgspec.Struct, frozen=True):
-    """Where a pod is, and what it holds there."""
+    """A pod's place, and what it holds there."""
 
     row: int
     cpu: int
@@ -27,14 +28,14 @@ class PodHold(msgspec.Struct, frozen=True):
 
 
 class Lack(msgspec.Struct, frozen=True):
-    """Per node [N], whether a demand is kept away by each cause alone or with others."""
+    """Masks of nodes [N], one for each cause: whether it keeps a demand away, alone or with other causes."""
 
     taint: Flags
     label: Flags
-    no_gpu: Flags  # fewer cards than asked for
-    model: Flags  # enough cards, but not of those that the pod names
-    size: Flags  # enough of these, but too small even when empty
-    gpu: Flags  # large enough, but too few have so much left
+    no_gpu: Flags  # fewer cards than requested
+    model: Flags  # enough cards, but not of the models or cards that the pod names
+    size: Flags  # enough such cards, but too small even when empty
+    gpu: Flags  # large enough, but too few have enough left
     cpu: Flags
     memory: Flags
     places: Flags
@@ -48,7 +49,7 @@ LACKS = ("taint", "label", "no_gpu", "model", "size", "gpu", "cpu", "memory", "p
 
 
 class PlannerStock:
-    """The books. ``view`` changes with them. Cards that are not healthy have nothing left."""
+    """The records, with which ``view`` changes. Unhealthy cards have nothing left."""
 
     def __init__(self, machines: Sequence[Machine], kinds: Kinds) -> None:
         self.machines = tuple(machines)
@@ -65,7 +66,7 @@ class PlannerStock:
         self.card_left = np.where(self._healthy, self.card_memory, 0)
         self.time_left = np.where(self._healthy, WHOLE_GPU, 0).astype(np.int64)
         self.users = np.where(self._healthy, 0, 1).astype(np.int64)
-        self._timeless = np.zeros(shape, np.int64)  # users that were promised no time
+        self._timeless = np.zeros(shape, np.int64)  # holders that were promised no time
         self.view = self._empty_view()
         for row, machine in enumerate(self.machines):
             self._change_cards(row, machine.withheld, 1)
@@ -97,7 +98,7 @@ class PlannerStock:
     # ── what fits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lack(self, demand: Demand) -> Lack:
-        """Why each node cannot take it."""
+        """Why each node cannot take the demand."""
         part = demand.part
         taint, label = self.kinds.barred(demand.where)
         none = np.zeros(len(self.machines), np.bool_)
@@ -115,7 +116,7 @@ class PlannerStock:
         )
 
     def feasible(self, demand: Demand) -> Flags:
-        """Nodes that can take it now. [N]"""
+        """Mask of nodes that can take the demand now. [N]"""
         taint, label = self.kinds.barred(demand.where)
         ok = (self.cpu_left >= demand.cpu) & (self.memory_left >= demand.memory) & (self.slots_left > 0)
         ok &= ~(taint | label)
@@ -150,7 +151,7 @@ class PlannerStock:
         return ~enough, enough & ~model, model & ~size, size & ~fits
 
     def fitting(self, part: DemandPart, rows: slice = slice(None)) -> Flags:
-        """Cards that have room for the part, whatever else the nodes lack. [N, D]"""
+        """Mask of cards with room for the part, regardless of what else the nodes lack. [N, D]"""
         ok = self.kinds.admitted(part)[rows] & self.present[rows]
         if part.exclusive:
             return ok & (self.users[rows] == 0)
@@ -167,23 +168,24 @@ class PlannerStock:
         return self.time_left[rows] - np.where(self._timeless[rows] > 0, KEPT, 0)
 
     def memory_share(self) -> Ints:
-        """Thousandths of each card's memory that are left; all where nobody said how much it has. [N, D]"""
+        """Thousandths of each card's memory that are left; all of them if its size is unknown. [N, D]"""
         known = np.maximum(self.card_memory, 1)
         return np.where(self.card_memory > 0, self.card_left * WHOLE_GPU // known, WHOLE_GPU)
 
     def loosest(self, part: DemandPart, row: int) -> tuple[int, ...]:
-        """Cards for a pod that runs there already: such as have room, the fullest first, then any that are left least
-        used; its conditions count no more. Fewer than asked for only where the node has fewer."""
+        """Cards for a pod that already runs there: those with room, the fullest first, then the least used of the
+        others; its conditions no longer count. Fewer than requested only if the node has fewer."""
         present = np.flatnonzero(self.present[row])
         room = self.fitting(msgspec.structs.replace(part, selectors=(), models=()), slice(row, row + 1))[0, present]
         left = self.view.gpu_left[row, present]
-        key = left * np.where(room, 1, -1) - 2 * WHOLE_GPU * room  # all with room before all without
+        key = left * np.where(room, 1, -1) - 2 * WHOLE_GPU * room  # cards with room before cards without
         return tuple(int(d) for d in present[np.argsort(key, kind="stable")][: part.count])
 
     # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def choose(self, demand: Demand, row: int, device: int = NO_DEVICE) -> tuple[int, ...] | None:
-        """Cards of that node: the one that a policy names if it has room, else the fullest; None if it does not fit."""
+        """Cards of that node: the policy's ``device`` if it has room, else the fullest; None if the demand does not
+        fit."""
         room = self.fits(demand, row)
         if demand.part is None:
             return () if room.any() else None
@@ -196,7 +198,7 @@ class PlannerStock:
         return tuple(int(d) for d in found[np.argsort(left, kind="stable")][: demand.gpus])
 
     def take(self, demand: Demand, row: int, devices: Sequence[int]) -> PodHold:
-        """The pod is there from now on."""
+        """Record that the pod takes these devices."""
         part = demand.part
         taken = () if part is None else tuple(self._of_card(part, row, d) for d in devices)
         return self.hold(PodHold(row, demand.cpu, demand.memory, taken))
@@ -207,12 +209,12 @@ class PlannerStock:
         return Taken(device, part.memory_on(int(self.card_memory[row, device])), part.compute)
 
     def hold(self, held: PodHold) -> PodHold:
-        """The same for what is known to hold so much, even if that is more than there is: then nothing is left."""
+        """Record a known hold, even if it exceeds what there is: then nothing is left."""
         self._change(held, 1)
         return held
 
     def release(self, held: PodHold) -> None:
-        """It is gone."""
+        """Record that the hold ended."""
         self._change(held, -1)
 
     def _change(self, held: PodHold, sign: int) -> None:
@@ -233,7 +235,7 @@ class PlannerStock:
             self.view.gpu_left[row, t.device] = self._shown(row, t.device)
 
     def _shown(self, row: int, device: int) -> int:
-        """Thousandths of a card that are left, as policies see it: none that is in use is whole."""
+        """Thousandths of a card that are left, as policies see it: a card in use never counts as whole."""
         memory, left = int(self.card_memory[row, device]), int(self.card_left[row, device])
         by_memory = left * WHOLE_GPU // memory if memory else WHOLE_GPU
         shown = max(0, min(by_memory, int(self.time_left[row, device])))

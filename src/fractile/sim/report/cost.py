@@ -1,6 +1,6 @@
-"""What a decision costs on clusters of different size: the nodes of the experiment, fewer or repeated, half used.
+"""Measure what a decision costs on clusters of different sizes: the experiment's nodes, fewer or repeated, half used.
 
-This is a measurement on the machine at hand; everything else in a report follows from the seeds.
+This is measured on the current machine; everything else in a report follows from the seeds.
 """
 
 import time
@@ -19,15 +19,15 @@ from fractile.sim.kernel import Kernel, kernel_of
 from fractile.sim.runs import Experiment
 from fractile.sim.snapshot.trace import NodeRow
 
-TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)  # the experiment's nodes
-MOST_NODES = 10_000  # but for a cluster that is larger itself
-WARM = 500  # decisions before those that are counted, after one of every class of pods
+TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)  # of the experiment's nodes
+MOST_NODES = 10_000  # unless the experiment's cluster is larger
+WARM = 500  # uncounted decisions, after one of every class of pods
 COUNTED = 1_000
 _LEFT = (0, 0, 190, 530, 1000)  # thousandths of a device
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Microseconds of processor time a decision, with what it takes to note the placement."""
+    """Microseconds of processor time per decision, including recording the placement."""
 
     policy: str
     nodes: int
@@ -38,8 +38,8 @@ class Cost(msgspec.Struct, frozen=True):
 def cost_of(
     experiment: Experiment, policies: Sequence[str], *, clock: Callable[[], float] = time.thread_time
 ) -> list[Cost]:
-    """Every policy on every size of cluster. ``clock`` counts seconds: of the processor, so that other work on the
-    machine does not count."""
+    """The cost of every policy on every size of cluster. ``clock`` counts seconds of processor time, so that other work
+    on the machine does not count."""
     kernel = kernel_of(compiled=experiment.compiled)
     mix = mix_of(p.ask for p in experiment.pods)
     queue = Random("cost").choices([p.ask for p in experiment.pods], k=WARM + COUNTED)
@@ -52,7 +52,7 @@ def cost_of(
 
 
 def sizes(nodes: int) -> list[int]:
-    """How many nodes the clusters have that are measured."""
+    """The numbers of nodes of the measured clusters."""
     wanted = {max(1, round(nodes * t)) for t in TIMES}
     return sorted(n for n in wanted if n <= max(MOST_NODES, nodes))
 
@@ -86,7 +86,7 @@ def _measure(
 
 
 def _used(cluster: Cluster) -> Cluster:
-    """Hardly two nodes alike, so that nothing can be worked out once for many."""
+    """A half-used cluster with hardly two equal nodes, so that nothing can be computed once for many."""
     lots = np.random.default_rng(1)
     view = cluster.view
     view.gpu_left[:] = np.where(view.gpu_left < 0, -1, lots.choice(_LEFT, view.gpu_left.shape))

@@ -1,7 +1,7 @@
-"""``--report DIR``: tables, plots and a page about an experiment.
+"""``--report DIR``: write tables, plots and a page about an experiment.
 
-All or nothing: everything is made first, then written into a folder beside, which is renamed. Whoever finds DIR finds
-it complete. But for what a decision costs (``cost.*`` and its part of the page) equal seeds give equal bytes.
+All or nothing: everything is made first, then written into a folder next to DIR, which is renamed. If DIR exists, it is
+complete. Except for the cost of decisions (``cost.*`` and its part of the page), equal seeds give equal bytes.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ _MODE = 0o755
 
 
 def check(directory: Path) -> None:
-    """Before hours are spent: SetupError if the report could not be written afterwards."""
+    """Check, before hours are spent, that the report can be written; SetupError if not."""
     if importlib.util.find_spec("matplotlib") is None:
         raise SetupError(
             "--report draws plots with matplotlib, which is not installed: install the wheel's extra report (README.md)"
@@ -41,7 +41,7 @@ def write(
     runs: Sequence[Run],
     measured: Sequence[Cost],
 ) -> None:
-    """Makes the folder. SetupError if that fails; then there is no trace of it."""
+    """Write the folder. SetupError if that fails; then nothing is left of it."""
     files = _files(report, found, runs, measured)
     directory = directory.absolute()
     try:

@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that needs nothing else, neither network nor scripts."""
+"""The page of a report: one self-contained HTML file without scripts."""
 
 import base64
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _NAMES = {
 
 
 def page(report: Simulation, plots: "Sequence[Plot]") -> str:
-    """Titles, tables and plots."""
+    """The page with titles, tables and plots."""
     title = f"Simulation of {', '.join(p.policy for p in report.policies)}"
     parts = [
         "<!DOCTYPE html>",

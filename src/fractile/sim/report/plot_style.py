@@ -1,4 +1,4 @@
-"""How plots look: quiet, the same bytes for the same figures, and with colours that everybody can tell apart."""
+"""The style of plots: plain, reproducible to the byte, and with colours that colour-blind readers can tell apart."""
 
 from typing import Any
 

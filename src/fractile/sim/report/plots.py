@@ -1,9 +1,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# The types that come with matplotlib leave keywords open.
+# matplotlib's own types leave keywords open.
 """The plots of a report, as SVG and PNG. Equal figures give equal bytes.
 
-Colours are those of Okabe and Ito (2008), which people who see fewer colours can tell apart as well; lines that lie on
-each other are dashed differently.
+Colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart; overlapping lines have different
+dashes.
 """
 
 import io
@@ -23,8 +23,8 @@ from fractile.wire.output.simulation import RunFigures, Simulation
 
 _DASHES = ("-", "--", ":")
 _DPI = 130
-_FROM, _TO = 70, 130  # percent arrived: below, every policy places everything
-_SHOWN = 0.005  # percent: less rounds to nothing
+_FROM, _TO = 70, 130  # percent arrived: below _FROM, every policy places everything
+_SHOWN = 0.005  # percent: less rounds to zero
 _CAUSES = (
     ("lack_gpu", "too few GPUs with room", "#D55E00"),
     ("lack_cpu", "too little CPU beside them", "#E69F00"),
@@ -41,13 +41,13 @@ _FIGURES = {"allocation_at_100": "allocation at 100 %", "allocation": "allocatio
 class Plot(msgspec.Struct, frozen=True):
     name: str
     title: str
-    text: str  # what it shows, one or two sentences
+    text: str  # the caption, one or two sentences
     svg: bytes
     png: bytes
 
 
 def draw(report: Simulation, found: Mapping[Run, RunOutcome], measured: Sequence[Cost]) -> list[Plot]:
-    """Those for which there are figures."""
+    """The plots for which there are figures."""
     with mpl.rc_context(STYLE):
         plots = [_allocation(report, found), _fragments(report), _steady(report), _paired(report), _cost(measured)]
     return [plot for plot in plots if plot is not None]

@@ -1,4 +1,4 @@
-"""The CSV files of a report. Numbers have four digits after the point; a figure that a run does not have is empty."""
+"""The CSV files of a report. Numbers have four decimals; figures that a run does not have are empty."""
 
 import csv
 import io

@@ -1,1 +1,1 @@
-"""A cluster as arrays: from recorded traces, from YAML files, or read from the API server."""
+"""A cluster as arrays: from recorded traces, from YAML files, or from the API server."""

@@ -1,4 +1,5 @@
-"""PodDisruptionBudgets: how many pods of which may be away at a time (``k8s.io/kubernetes`` disruption controller)."""
+"""PodDisruptionBudgets: which pods may be away, and how many at a time (``k8s.io/kubernetes`` disruption
+controller)."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,9 +11,9 @@ from fractile.wire.kubernetes.manifests import DisruptionBudget
 
 
 def budget_of(written: DisruptionBudget, bound: Sequence[Task], pending: Sequence[Task]) -> SnapshotBudget:
-    """What the controller says, or what it would say if all pods that run are healthy and those that wait are wanted.
+    """The budget as the controller reports it, or would if all running pods are healthy and the waiting ones expected.
 
-    WireError when neither can be told.
+    WireError when neither is known.
     """
     meta, spec = written.metadata, written.spec
     namespace = meta.namespace or "default"
@@ -30,7 +31,7 @@ def budget_of(written: DisruptionBudget, bound: Sequence[Task], pending: Sequenc
 
 
 def _scaled(value: int | str, of: int, field: str) -> int:
-    """A number, or a percentage, which the controller rounds up."""
+    """A number, or a percentage of ``of``, which the controller rounds up."""
     if isinstance(value, int):
         found = Fraction(value)
     elif value.endswith("%") and value[:-1].isdigit() and len(value) < 6:

@@ -1,7 +1,7 @@
-"""Objects of the Kubernetes API, from wherever they were read, to a snapshot.
+"""Build a snapshot from Kubernetes API objects, read from files or a live cluster.
 
-An object that makes no sense is told to ``wrong`` with who it is: for a file that raises, for a live cluster it becomes
-a note, since one odd pod must not hide all others.
+An invalid object is passed to ``wrong`` with its name: for a file that raises, for a live cluster it becomes a note,
+since one invalid pod must not hide all others.
 """
 
 from collections import Counter
@@ -45,12 +45,12 @@ _MOST_CARDS = 64
 _STAYS = {"DaemonSet": OF_A_DAEMON_SET, "Node": STATIC}
 _EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-Wrong = Callable[[str, str], None]  # who, why
+Wrong = Callable[[str, str], None]  # object, reason
 _Gone = dict[CardUUID, tuple[DepartedContainer, ...]]
 
 
 class NamedPod(msgspec.Struct, frozen=True):
-    """A pod, or as many equal ones as a workload has; ``who``: what a person is told."""
+    """A pod, or as many equal pods as a workload has; ``who``: its name in messages."""
 
     who: str
     pod: PlannedPod
@@ -58,7 +58,7 @@ class NamedPod(msgspec.Struct, frozen=True):
 
 
 class SnapshotObjects(msgspec.Struct, frozen=True):
-    """What was read, and from where. ``machines``: those of the short form, which need no reading any more."""
+    """The objects read, with their origin. ``machines``: those of the short form, which are already decoded."""
 
     nodes: Sequence[tuple[str, PlannedNode]] = ()
     cards: Sequence[tuple[str, ExtendedResource]] = ()
@@ -70,18 +70,18 @@ class SnapshotObjects(msgspec.Struct, frozen=True):
 
 
 def snapshot_of(objects: SnapshotObjects, wrong: Wrong) -> Snapshot:
-    """Nodes with their cards, pods that run, pods that wait, budgets."""
+    """The snapshot: nodes with their cards, running pods, waiting pods, budgets."""
     # 1. Cards, then the nodes that have them.
     cards, gone = _cards(objects.cards, wrong)
     machines = [*objects.machines, *_machines(objects.nodes, cards, gone, wrong)]
     twice = next((n for n, times in Counter(m.name for m in machines).items() if times > 1), None)
     if twice is not None:
         raise WireError(f"{objects.source}: node {twice} is there twice")
-    # 2. How requests are read: unit, families of names and classes are the cluster's.
+    # 2. How requests are read: with the cluster's unit, families of names and classes.
     unit = memory_unit((n for _, n in objects.nodes), [(NodeName(c.node), c) for m in machines for c in m.cards])
     families = served(r for _, r in objects.cards)
     reading = RequestReading(unit, _resolver(objects, machines), families)
-    # 3. Pods, each where it is.
+    # 3. Pods, each on its node.
     notes: dict[str, list[str]] = {}
     known = {m.name for m in machines}
     bound: list[Task] = []
@@ -107,14 +107,14 @@ def snapshot_of(objects: SnapshotObjects, wrong: Wrong) -> Snapshot:
 
 
 def generic_cards(node: str, number: int, *, model: str, memory: int) -> tuple[Card, ...]:
-    """Cards of which nobody has said more than how many there are."""
+    """Cards of which only the number, one model and one memory size are known."""
     return tuple(
         Card(CardUUID(f"{node}#{i}"), i, model, MiB(memory), node=NodeName(node)) for i in range(number)
     )  # fmt: skip
 
 
 def _cards(resources: Iterable[tuple[str, ExtendedResource]], wrong: Wrong) -> tuple[dict[str, list[Card]], _Gone]:
-    """By node; and what processes of deleted pods hold of them."""
+    """The cards by node, and what processes of deleted pods hold of them."""
     found: dict[str, list[Card]] = {}
     gone: _Gone = {}
     for who, resource in resources:
@@ -150,7 +150,7 @@ def _withheld(cards: Sequence[Card], gone: _Gone) -> tuple[Taken, ...]:
 
 
 def _left_behind(machines: Iterable[Machine], gone: _Gone) -> Iterable[str]:
-    """What a plan counts as taken although no pod holds it."""
+    """Notes on what a plan counts as taken although no pod holds it."""
     for machine in machines:
         for card in machine.cards:
             for held in gone.get(card.uuid, ()):
@@ -177,7 +177,8 @@ def _machine(node: PlannedNode, cards: list[Card]) -> Machine:
 
 
 def _said_by_labels(node: str, labels: dict[str, str], number: object) -> tuple[Card, ...]:
-    """For nodes without Fractile's inventory: NVIDIA's plugin says how many cards, its feature discovery which."""
+    """Cards of a node without Fractile's inventory: the number by NVIDIA's plugin, the model by its feature
+    discovery."""
     cards = _number(number, f"status.allocatable.{GPUS}")
     if cards > _MOST_CARDS:
         raise WireError(f"status.allocatable.{GPUS} is {cards}; a node has at most {_MOST_CARDS}")
@@ -193,7 +194,7 @@ def _number(value: object, field: str) -> int:
 
 
 def _resolver(objects: SnapshotObjects, machines: Sequence[Machine]) -> Callable[[PodRequest], PodRequest | Refusal]:
-    """Classes as the extender resolves them; its ledger is only filled when somebody asks by class."""
+    """Resolve classes as the extender does; the ledger is only filled when a pod asks by class."""
     index: list[ClassIndex] = []
 
     def found(request: PodRequest) -> PodRequest | Refusal:
@@ -256,7 +257,7 @@ def _tasks(named: NamedPod, reading: RequestReading, wrong: Wrong, notes: dict[s
 
 
 def _held(pod: PlannedPod, demand: Demand) -> tuple[tuple[str, int, int], ...]:
-    """What its placement says; nothing when it has none that can be read, then cards are chosen for it."""
+    """The cards in its placement; empty when it has no readable one, and cards are then chosen for it."""
     text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
     if demand.part is None or text is None or not pod.spec.node_name:
         return ()
@@ -285,7 +286,7 @@ def _not_planned(pod: PlannedPod) -> list[str]:
         found.append("topology spread")
     asked = parse_pod(pod, MemoryUnit.MiB)
     if isinstance(asked, PodRequest) and asked.others:
-        found.append("devices that are no GPUs")
+        found.append("non-GPU devices")
     return found
 
 

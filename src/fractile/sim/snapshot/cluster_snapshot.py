@@ -1,7 +1,7 @@
-"""A cluster and pods at one moment, wherever they were read: CSV, YAML or the API server.
+"""A cluster and its pods at one moment, from CSV, YAML or the API server.
 
-Amounts are integers: CPU in thousandths, memory in MiB, compute time of a card in thousandths of it. A card's memory is
-0 where nobody said it; then parts of it are counted by compute alone.
+Amounts are integers: CPU in thousandths, memory in MiB, compute time in thousandths of a card. A card's memory is 0 if
+unknown; its parts are then counted by compute time alone.
 """
 
 import msgspec
@@ -12,24 +12,24 @@ from fractile.model.request import Selector
 from fractile.policy.nodes.where import ANYWHERE, Labels, Where
 from fractile.wire.kubernetes.manifests import Taint
 
-OF_A_DAEMON_SET = "belongs to a DaemonSet"  # of Task.fixed: these two go with their node
+OF_A_DAEMON_SET = "belongs to a DaemonSet"  # for Task.fixed: these two kinds go with their node
 STATIC = "is a static pod"
 
-POD_SLOTS = 110  # kubelet's default, where a node does not say how many pods it takes
+POD_SLOTS = 110  # kubelet's default, for nodes that do not report their number of pods
 NO_LABELS: Labels = Labels()
 
 
 class Taken(msgspec.Struct, frozen=True):
     """What a pod holds of one card."""
 
-    device: int  # place of the card on its node
+    device: int  # index of the card on its node
     memory: int
     compute: int
     exclusive: bool = False
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One node: what pods can have of it, and its cards. ``withheld``: what processes of deleted pods hold of them."""
+    """One node: its capacity for pods, and its cards. ``withheld``: held by processes of deleted pods."""
 
     name: str
     cpu: int
@@ -43,7 +43,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The cards' model; of several, all of them."""
+        """The cards' model, or all models if there are several."""
         return "+".join(sorted({c.model for c in self.cards}))
 
     def untolerated_by(self, where: Where) -> Taint | None:
@@ -54,9 +54,9 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class DemandPart(msgspec.Struct, frozen=True):
-    """What a pod wants of each of ``count`` cards: ``memory`` MiB and ``share`` thousandths of the card's, and
-    ``compute`` thousandths of its time; or all of it, ``exclusive``. Every selector must admit the card; ``models``:
-    exact names of those that will do, empty for any."""
+    """What a pod requests of each of ``count`` cards: ``memory`` MiB plus ``share`` thousandths of its memory, and
+    ``compute`` thousandths of its time; or the whole card (``exclusive``). Every selector must admit the card;
+    ``models``: exact names of accepted models, empty for any."""
 
     count: int
     memory: int = 0
@@ -67,25 +67,25 @@ class DemandPart(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
 
     def admits(self, card: Card) -> bool:
-        """Whether it may be that card, however much is left on it."""
+        """Whether it may be on that card, regardless of how much is left there."""
         if self.models and card.model not in self.models:
             return False
         return all(s.admits(card.uuid, card.model) for s in self.selectors)
 
     @property
     def constrained(self) -> bool:
-        """Whether it names cards or models."""
+        """Whether it restricts cards or models."""
         return bool(self.selectors or self.models)
 
     def memory_on(self, card: int) -> int:
-        """The MiB that it takes of a card with so many; parts are rounded down, as when they are placed."""
+        """The MiB that it takes of a card with ``card`` MiB; parts are rounded down, as in placements."""
         if self.exclusive:
             return card
         return self.memory + card * self.share // 1000
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a pod asks for, and of which nodes. Equal demands have equal answers."""
+    """What a pod requests, and on which nodes. Equal demands have equal answers."""
 
     cpu: int
     memory: int
@@ -98,8 +98,8 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A pod. ``fixed``: why it cannot be moved; "" if it can. ``units``: in which one that waits asks for cards; None
-    where nobody says it, as in a trace, and for classes."""
+    """A pod. ``fixed``: why it cannot be moved; "" if it can. ``units``: in which a waiting pod asks for cards; None if
+    unknown, as in a trace, and for classes."""
 
     namespace: str
     name: str
@@ -108,7 +108,7 @@ class Task(msgspec.Struct, frozen=True):
     priority: int = 0
     created: str = ""
     node: str = ""  # where it runs
-    cards: tuple[tuple[str, int, int], ...] = ()  # of each card that it holds: UUID, MiB, thousandths
+    cards: tuple[tuple[str, int, int], ...] = ()  # for each card that it holds: UUID, MiB, thousandths
     fixed: str = ""
     units: FamilyUnits | None = None
 
@@ -118,7 +118,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class SnapshotBudget(msgspec.Struct, frozen=True):
-    """A PodDisruptionBudget: of ``pods`` (keys) at most ``allowed`` may be away at a time."""
+    """A PodDisruptionBudget: at most ``allowed`` of ``pods`` (keys) may be away at a time."""
 
     name: str
     pods: frozenset[str]
@@ -126,7 +126,7 @@ class SnapshotBudget(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """``notes``: what was read and could not be planned with or a person may not expect, one sentence each."""
+    """The whole snapshot. ``notes``: one sentence for each object that cannot be used in plans or may be unexpected."""
 
     machines: tuple[Machine, ...]
     bound: tuple[Task, ...] = ()

@@ -1,9 +1,9 @@
-"""What a pod's manifest asks for, as the planner counts it. Which cards and how much of them the dialects say, as in
-the extender; CPU and memory are Kubernetes' requests, or limits where there are none.
+"""The demand of a pod's manifest, as the planner counts it. The dialects determine which cards and how much of them, as
+in the extender; CPU and memory are Kubernetes' requests, or limits if there are none.
 
-Several containers of a pod: CPU, memory and parts of cards add up as Kubernetes adds them (the larger of the running
-containers together and of each init container), and the parts are taken to be of the same card. Next to a container
-with whole cards a part counts as a whole one. Both are never less than what the pod will need.
+With several containers, CPU, memory and parts of cards add up as in Kubernetes (the maximum of all running containers
+together and of each init container), and the parts are assumed to be on one card. In a pod with whole cards, a part
+counts as a whole card. Neither is ever less than what the pod will need.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class RequestReading(msgspec.Struct, frozen=True):
 
 
 def demand_of(pod: PlannedPod, reading: RequestReading) -> Demand | Refusal:
-    """The demand; a Refusal when the request makes no sense. WireError for CPU or memory that are no quantities."""
+    """The demand; a Refusal when the request is invalid. WireError for CPU or memory that is not a quantity."""
     found = parse_pod(pod, reading.unit, reading.families)
     if isinstance(found, PodRequest):
         found = reading.resolve(found)
@@ -84,18 +84,18 @@ def _quantity(value: Any, field: str) -> Fraction:
     return found
 
 
-@lru_cache(maxsize=4096)  # a cluster's pods ask for a few hundred different amounts
+@lru_cache(maxsize=4096)  # a cluster's pods request a few hundred different amounts
 def _known(text: str, read: Callable[[Any, str], int]) -> int:
     return read(text, "")
 
 
 def _amount(value: Any, field: str, read: Callable[[Any, str], int]) -> int:
-    """What ``read`` makes of it; of texts that are read again and again only once."""
+    """The value parsed by ``read``; recurring texts are parsed only once."""
     if type(value) is str and len(value) <= _SHORT:
         try:
             return _known(value, read)
         except WireError:
-            pass  # said below, with the field
+            pass  # raised again below, with the field
     return read(value, field)
 
 
@@ -138,7 +138,7 @@ def _together(requests: Sequence[Request]) -> DemandPart:
     if any(r.exclusive for r in requests):
         return DemandPart(sum(r.count for r in requests), exclusive=True)
     share, compute = sum(10 * r.memory_percent for r in requests), sum(10 * r.cores for r in requests)
-    if max(share, compute) > 1000:  # more than one card has: one for each container
+    if max(share, compute) > 1000:  # more than one card has: then one card for each container
         return DemandPart(
             sum(r.count for r in requests),
             memory=max(r.memory for r in requests),

@@ -1,8 +1,8 @@
-"""Between rows of a trace, which the simulator knows, and a snapshot, which also knows memory of cards and labels.
+"""Convert between rows of a trace, which the simulator uses, and a snapshot, which also has card memory and labels.
 
-A row has one number for a part of a card. Of a request in memory and compute it is the larger of the two shares, and
-the share of memory is that of the smallest card that can hold it: on larger cards the pod would need less, so figures
-of clusters with several sizes of cards are a little too low, never too high. Planning itself counts both exactly.
+A row has one number for a part of a card: the larger of the shares of memory and compute time. The share of memory is
+that of the smallest card that can hold it. On larger cards the pod would need less, so figures of clusters with several
+card sizes are slightly too low, never too high. Planning itself counts both exactly.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ TRACE_SLOTS = 1001  # pods of a node, as in the published experiments
 
 
 def machines_of(nodes: Sequence[NodeRow]) -> tuple[Machine, ...]:
-    """Nodes of a trace; nobody says the memory of their cards."""
+    """Nodes of a trace; the memory of their cards is unknown."""
     return tuple(
         Machine(n.name, n.cpu, n.memory, generic_cards(n.name, n.gpus, model=n.model, memory=0), TRACE_SLOTS)
         for n in nodes
@@ -38,7 +38,7 @@ def _demand(ask: TaskDemand) -> Demand:
 
 
 def node_rows(snapshot: Snapshot) -> tuple[NodeRow, ...]:
-    """The nodes as the simulator takes them: empty, whole, and each of one model."""
+    """The nodes as the simulator uses them: empty, healthy, and each with one model."""
     return node_rows_of(snapshot.machines)
 
 
@@ -48,8 +48,8 @@ def node_rows_of(machines: Sequence[Machine]) -> tuple[NodeRow, ...]:
 
 
 def pod_rows(snapshot: Snapshot, tasks: Sequence[Task]) -> tuple[PodRow, ...]:
-    """The pods as the simulator takes them: labels and taints do not count, and one that no node could ever take is
-    refused, as in a trace."""
+    """The pods as the simulator uses them: labels and taints are ignored, and a pod that never fits is refused, as in a
+    trace."""
     kinds = {(m.model, m.cards[0].memory, len(m.cards)): m for m in snapshot.machines if m.cards}
     known: dict[Demand, TaskDemand] = {}
     rows: list[PodRow] = []
@@ -85,8 +85,8 @@ def _could(machine: Machine, part: DemandPart) -> bool:
 
 
 def share_of(part: DemandPart, card: int) -> int:
-    """Thousandths of a card with so much memory: the larger of the shares of memory and compute, rounded down, and 1 at
-    least."""
+    """Thousandths of a card with ``card`` MiB: the larger of the shares of memory and compute time, rounded down, at
+    least 1."""
     if part.exclusive:
         return WHOLE_GPU
     by_memory = part.memory_on(card) * WHOLE_GPU // card if card else part.share
@@ -94,7 +94,7 @@ def share_of(part: DemandPart, card: int) -> int:
 
 
 def asked(part: DemandPart) -> str:
-    """In words."""
+    """The part in words."""
     if part.exclusive:
         return f"{part.count} whole GPU{'s' if part.count > 1 else ''}"
     amounts = [f"{part.memory} MiB"] if part.memory else []

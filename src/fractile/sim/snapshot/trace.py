@@ -1,5 +1,4 @@
-"""Nodes and pods from CSV files with the columns of Alibaba's traces of 2023. What is wrong is told with file, line
-and column."""
+"""Read nodes and pods from CSV files in the format of Alibaba's 2023 traces. Errors name file, line and column."""
 
 import csv
 import re
@@ -13,7 +12,7 @@ from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-MODELS_COLUMN = "gpu_spec"  # may be missing: the multigpu traces do not have it
+MODELS_COLUMN = "gpu_spec"  # may be missing, as in the multigpu traces
 
 MOST_GPUS = 64  # of one node
 _EMPTY: list[str] = []
@@ -38,7 +37,7 @@ class PodRow(msgspec.Struct, frozen=True):
 
 
 def read_nodes(path: Path) -> tuple[NodeRow, ...]:
-    """All nodes of a file; WireError says which line and column is wrong, SetupError why it cannot be read."""
+    """All nodes of a file; WireError names the invalid line and column, SetupError says why the file cannot be read."""
     nodes = tuple(_node(row) for row in _rows(path, NODE_COLUMNS))
     if not nodes:
         raise WireError(f"{path} has no nodes")
@@ -46,8 +45,7 @@ def read_nodes(path: Path) -> tuple[NodeRow, ...]:
 
 
 def read_pods(path: Path, nodes: Sequence[NodeRow]) -> tuple[PodRow, ...]:
-    """All pods of a file. One that no node of the cluster could ever take is refused: it would only distort the
-    figures."""
+    """All pods of a file. A pod that no node could ever take is refused: it would distort the figures."""
     most = _most_of(nodes)
     pods = tuple(_pod(row, most) for row in _rows(path, POD_COLUMNS))
     if not pods:
@@ -56,14 +54,14 @@ def read_pods(path: Path, nodes: Sequence[NodeRow]) -> tuple[PodRow, ...]:
 
 
 class _Most(msgspec.Struct, frozen=True):
-    """The most that any node of the cluster has; of GPUs by model."""
+    """The most that any node of the cluster has; for GPUs by model."""
 
     cpu: int
     memory: int
     gpus: Mapping[str, int]
 
     def gpus_of(self, models: Sequence[str]) -> int:
-        """On one node; ``models`` empty: any."""
+        """The most GPUs on one node; ``models`` empty: of any model."""
         return max((n for model, n in self.gpus.items() if not models or model in models), default=0)
 
 
@@ -94,7 +92,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
-    """Each line after the heading; names in the first column may not repeat."""
+    """Each line after the header; names in the first column must be unique."""
     names: set[str] = set()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -168,7 +166,7 @@ def _within(row: _Row, column: str, absurd: int, largest: int) -> int:
 
 
 def _models(row: _Row, most: _Most) -> tuple[str, ...]:
-    """As they are written: the published experiments take ``A|B`` and ``A|B|B`` for two classes of pods."""
+    """The models as written: the published experiments treat ``A|B`` and ``A|B|B`` as two classes of pods."""
     named = tuple(m for m in row.cells.get(MODELS_COLUMN, "").split("|") if m)
     if named and not most.gpus.keys() & set(named):
         raise row.wrong(MODELS_COLUMN, f"no node has GPUs of model {named[0]}")

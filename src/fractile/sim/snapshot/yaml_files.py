@@ -1,7 +1,7 @@
-"""Nodes and pods from YAML or JSON files: Kubernetes manifests, several documents or a List; or a short list of nodes.
+"""Read nodes and pods from YAML or JSON files: manifests, in several documents or a List; or a short list of nodes.
 
-Objects of other kinds are passed over. What is wrong is told with file, line, object and field; the lines are those of
-the document, or of the field itself where it has the wrong type.
+Objects of other kinds are ignored. Errors name file, line, object and field; the line is that of the document, or of
+the field itself if it has the wrong type.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Doc(msgspec.Struct, frozen=True):
-    """One object: ``body`` as Python has it, ``node`` as the parser saw it, None where the file is JSON."""
+    """One object: ``body`` as Python data, ``node`` as parsed from YAML, None for JSON."""
 
     path: Path
     number: int
@@ -78,7 +78,7 @@ class Doc(msgspec.Struct, frozen=True):
 
 
 def read_objects(path: Path) -> SnapshotObjects:
-    """All that a planner understands. WireError for what makes no sense, SetupError for a file that cannot be read."""
+    """All objects that the planner uses. WireError for invalid ones, SetupError for a file that cannot be read."""
     found: dict[str, list[Any]] = {"nodes": [], "cards": [], "classes": [], "pods": [], "budgets": [], "machines": []}
     seen: set[tuple[str, str, str]] = set()
     for doc in _documents(path):
@@ -88,12 +88,12 @@ def read_objects(path: Path) -> SnapshotObjects:
 
 
 def told(who: str, why: str) -> NoReturn:
-    """What a file says must make sense, all of it."""
+    """Raise for any invalid object: all of a file must be valid."""
     raise WireError(f"{who}: {why}")
 
 
 def _sort(doc: Doc, found: dict[str, list[Any]]) -> None:
-    """By kind; a document without one is the short form."""
+    """Sort an object by its kind; a document without a kind is the short form."""
     if doc.kind == "Node":
         found["nodes"].append((doc.who, doc.read(PlannedNode)))
     elif doc.kind == "Pod":
@@ -204,7 +204,7 @@ def _documents(path: Path) -> Iterator[Doc]:
 
 
 def _json(text: str) -> list[tuple[object, yaml.Node | None]]:
-    """What ``kubectl get -o json`` prints is read by a parser that is a hundred times as fast; others are YAML."""
+    """Parse the output of ``kubectl get -o json``, a hundred times as fast as YAML; other texts are left to YAML."""
     if not text.lstrip().startswith("{"):
         return []
     try:
@@ -234,7 +234,7 @@ def _yaml(path: Path, text: str) -> Iterator[tuple[object, yaml.Node | None]]:
 
 
 def _items(body: object, node: yaml.Node | None) -> Iterator[tuple[object, yaml.Node | None]]:
-    """Of a List its items, else the document itself."""
+    """The items of a List, else the document itself."""
     if not (isinstance(body, dict) and str(cast(dict[str, Any], body).get("kind", "")).endswith("List")):
         yield body, node
         return

@@ -1,4 +1,4 @@
-"""YAML with lines: the parser in C, and where a field stands in the text."""
+"""YAML with line numbers: the parser in C, and the line of a field."""
 
 import re
 from typing import Any, cast
@@ -6,18 +6,18 @@ from typing import Any, cast
 import yaml
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # wheels of all platforms have libyaml, builds may not
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # all wheels include libyaml, other builds may not
 
-_DEEPEST = 500  # levels; manifests have about ten, and the parser in C has no limit but the stack
+_DEEPEST = 500  # levels; manifests have about ten, and only the stack limits the parser in C
 _BRACKETS = re.compile(r"[\[\]{}]")
 _INDENTED = re.compile(rf"^[ \t?:-]{{{2 * _DEEPEST},}}", re.MULTILINE)
 
 
 class Loader(_Base):
-    """Times stay text, as the API has them."""
+    """A loader that keeps times as text, as in the API."""
 
 
-# Copied before it is changed: the lists belong to the base.
+# Copied before they are changed: the lists belong to the base.
 Loader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in forms if tag != _TIMESTAMP]
     for first, forms in cast(dict[str, list[tuple[str, Any]]], _Base.yaml_implicit_resolvers).items()
@@ -25,7 +25,7 @@ Loader.yaml_implicit_resolvers = {
 
 
 def too_deep(text: str) -> bool:
-    """Whether the text may nest deeper than the parser survives: by its brackets, or by its indentation."""
+    """Whether the text may be nested too deeply for the parser, by its brackets or its indentation."""
     depth = 0
     for found in _BRACKETS.finditer(text):
         depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
@@ -35,7 +35,7 @@ def too_deep(text: str) -> bool:
 
 
 def line_of(node: yaml.Node, field: tuple[str | int, ...]) -> int:
-    """The line of the field, counted from 1, or of the last step on the way to it that is there."""
+    """The line of the field, counted from 1, or of the last existing step of its path."""
     mark = node.start_mark
     for step in field:
         found = _step(node, step)

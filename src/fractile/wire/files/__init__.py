@@ -1,1 +1,1 @@
-"""Files that users write: clusters, devices, quotas, scores, sharing rules."""
+"""Read the files that users write: clusters, devices, quotas, scores, sharing rules."""

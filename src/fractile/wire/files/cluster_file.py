@@ -36,7 +36,7 @@ _NodeCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_NODES)]
 _Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_CARDS)]
 _Model = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 _UUID = Annotated[str, msgspec.Meta(pattern=r"^GPU-[A-Za-z0-9-]{1,48}$")]
-# With "-64" and "fractile:agent:" still a common name of X.509, which ends at 64 characters (RFC 5280).
+# With "-64" and "fractile:agent:" still a valid common name of X.509, at most 64 characters (RFC 5280).
 _NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,43}[a-z0-9])?$")]
 _LabelKey = Annotated[
     str,
@@ -60,12 +60,12 @@ class CardGroup(_Part, frozen=True, kw_only=True):
 
     @property
     def mib(self) -> MiB:
-        """The memory of each card; WireError when it is no whole number of MiB."""
+        """The memory of each card; WireError when it is not a whole number of MiB."""
         return _memory(self.memory)
 
 
 class Link(_Part, frozen=True, kw_only=True):
-    """How two cards of a node are joined, in the words of ``nvidia-smi topo -m``."""
+    """How two cards of a node are connected, in the words of ``nvidia-smi topo -m``."""
 
     between: tuple[_Index, _Index]
     type: _LinkType
@@ -79,11 +79,11 @@ class NodeGroup(_Part, frozen=True, kw_only=True):
     count: _NodeCount = 1
     labels: dict[_LabelKey, _LabelValue] = {}
     interconnect: tuple[Link, ...] = ()
-    devices: tuple[dict[str, Any], ...] = ()  # that are no GPUs, as ``wire.device_file`` has them
+    devices: tuple[dict[str, Any], ...] = ()  # non-GPU ones, as in ``device_file``
 
     @property
     def device_file(self) -> str:
-        """What its nodes' agents read; empty without devices."""
+        """The device file for its nodes' agents; empty without devices."""
         return msgspec.json.encode({"version": 1, "devices": self.devices}).decode() if self.devices else ""
 
 
@@ -100,7 +100,7 @@ class ClusterFile(_Part, frozen=True, kw_only=True):
 
 
 def decode(text: str | bytes, *, source: str) -> ClusterFile:
-    """The file; WireError names ``source``, the field and the remedy."""
+    """Decode the file; WireError names ``source``, the field and the remedy."""
     try:
         document: object = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as e:
@@ -115,7 +115,7 @@ def decode(text: str | bytes, *, source: str) -> ClusterFile:
 
 
 def matrix(cards: int, links: Sequence[Link]) -> list[str]:
-    """The rows of ``nvidia-smi topo -m`` for so many cards; those that no link names are on one NUMA node."""
+    """The rows of ``nvidia-smi topo -m`` for ``cards`` cards; pairs without a link are on one NUMA node."""
     words = [["X" if a == b else "NODE" for b in range(cards)] for a in range(cards)]
     for link in links:
         a, b = link.between
@@ -124,7 +124,7 @@ def matrix(cards: int, links: Sequence[Link]) -> list[str]:
 
 
 def parse_cards(text: str) -> tuple[CardGroup, ...]:
-    """'2x Tesla-V100 16276MiB, 1x NVIDIA A10 24GiB'; WireError when a part has another form."""
+    """Parse '2x Tesla-V100 16276MiB, 1x NVIDIA A10 24GiB'; WireError when a part has another form."""
     groups = tuple(_parse_group(part) for part in text.split(","))
     if sum(g.count for g in groups) > MAX_CARDS:
         raise WireError(f"{text!r} are more than the {MAX_CARDS} cards that a node may have")
@@ -209,7 +209,7 @@ _REMEDIES = (
 
 
 def _field_problem(text: str) -> str:
-    """msgspec's "Expected `int`, got `str` - at `$.nodes[0].count`" (or "`key` in `$.nodes[0].labels`"), reordered."""
+    """Reorder msgspec's "Expected `int`, got `str` - at `$.nodes[0].count`" (or "`key` in `$.nodes[0].labels`")."""
     problem, _, path = text.partition(" - at ")
     field = path.replace("`", "").replace("$", "").replace(" .", " ").removeprefix(".") or "the file"
     remedy = next((r for sign, r in _REMEDIES if sign in problem), "correct it; see docs/reference/cluster-file.md")

@@ -1,4 +1,4 @@
-"""``devices.yaml``, version 1: devices of a node that are no GPUs, for pods that ask for them by class.
+"""``devices.yaml``, version 1: non-GPU devices of a node, for pods that ask for them by class.
 
     version: 1
     devices:
@@ -12,8 +12,9 @@
         environment: {NCCL_IB_HCA: mlx5_0}
         healthy: true
 
-YAML or JSON; JSON spares the agent the memory of a YAML reader. An administrator writes it, or a program that replaces
-it when something changes. Every error names the file, the field and what is wrong. docs/use/classes.md describes it.
+YAML or JSON; JSON saves the agent the memory of a YAML reader. It is written by an administrator, or by a program that
+replaces it when something changes. Every error names the file, the field and the problem. docs/use/classes.md describes
+it.
 """
 
 import re
@@ -34,8 +35,8 @@ from fractile.wire.fractile.extended_resource import object_name
 VERSION = 1
 MOST = 256  # devices of a node
 _MOST_CHARACTERS = 2**20
-_MOST_PROPERTIES = 56  # the API takes 64, and the agent adds its own
-_SAID = ("type", "model", "index", "nodeName")  # by fields
+_MOST_PROPERTIES = 56  # the API accepts 64, and the agent adds its own
+_SAID = ("type", "model", "index", "nodeName")  # properties that have their own fields
 _REASON = "DeviceUnhealthy"
 
 _Path = Annotated[str, msgspec.Meta(pattern=r"^/[^\x00-\x1f:]*\Z", max_length=4095)]
@@ -85,14 +86,14 @@ class _File(_Part, frozen=True, kw_only=True):
 
 
 class DeviceFileContent(msgspec.Struct, frozen=True):
-    """What the file says: the devices in its order, and of those that are not healthy why."""
+    """The content of the file: the devices in its order, and why unhealthy ones are unhealthy."""
 
     offers: tuple[Offer, ...] = ()
     sick: tuple[tuple[CardUUID, HealthVerdict], ...] = ()
 
 
 def decode(text: str, source: str, *, node: NodeName) -> DeviceFileContent:
-    """The devices that the file offers on the node; WireError, with the field, when it makes no sense."""
+    """Decode the devices that the file offers on the node; WireError, with the field, when it is invalid."""
     if len(text) > _MOST_CHARACTERS:
         raise WireError(f"{source}: it is larger than 1 MiB; a node has at most {MOST} devices")
     try:
@@ -115,7 +116,7 @@ def decode(text: str, source: str, *, node: NodeName) -> DeviceFileContent:
 def _read(text: str) -> _File:
     if text.lstrip().startswith("{"):
         return msgspec.json.decode(text, type=_File)
-    return msgspec.yaml.decode(text, type=_File)  # reads PyYAML into memory only now
+    return msgspec.yaml.decode(text, type=_File)  # imports PyYAML only now
 
 
 def _check(devices: Sequence[_Device], node: NodeName) -> None:
@@ -180,11 +181,11 @@ def _uuid(device: _Device, node: NodeName) -> CardUUID:
 
 
 def _text(value: str | float) -> str:
-    """As YAML and JSON write it."""
+    """The value as YAML and JSON write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _where(problem: str) -> str:
-    """msgspec's sentence, with the field in front."""
+    """msgspec's message, with the field in front."""
     found = _AT.search(problem)
     return f"{found[1]}: {problem[: found.start()]}" if found else problem

@@ -1,10 +1,10 @@
-"""The quotas of namespaces as a ConfigMap holds them, in gpu-admission's form (docs/operate/quota.md):
+"""The quotas of namespaces in a ConfigMap, in gpu-admission's form (docs/operate/quota.md):
 
     data:
       gpu_quota: '{"team-a": {"pool": ["public"], "quota": {"M40": 2, "P100": 3.5}}}'
 
-People write it by hand, so every error names the place and the remedy, and one error refuses the whole: half of a
-quota would be another quota.
+People write it by hand, so every error names the place and the remedy. One error refuses the whole, since half of a
+quota would be a different quota.
 """
 
 import json
@@ -18,16 +18,16 @@ from fractile.model.quota import NamespaceQuota, QuotaLimit
 
 KEY = "gpu_quota"
 DEFAULT_SOURCE = "fractile-system/fractile-quota"  # namespace and name of the ConfigMap
-KEPT = "fractile-system/fractile-quota-kept"  # where the control plane keeps what was in force, in the same form
+KEPT = "fractile-system/fractile-quota-kept"  # where the control plane keeps the quotas in force, in the same form
 _MOST_CHARACTERS = 2**20  # as a ConfigMap
 _MOST_NAMES = 10_000
 _MOST_CARDS = 1_000_000
 _LONGEST = 253
-_SHOWN = 40  # characters of a strange name
+_SHOWN = 40  # characters shown of an invalid name
 
 
 def decode(data: Mapping[str, str], source: str) -> dict[str, NamespaceQuota]:
-    """The quotas by namespace; ``data`` is the ConfigMap's, ``source`` its name. WireError when they make no sense."""
+    """Decode the quotas by namespace; ``data`` is the ConfigMap's, ``source`` its name. WireError for invalid ones."""
     try:
         return _quotas(_text(data))
     except _Wrong as e:
@@ -47,7 +47,7 @@ def encode(quotas: Mapping[str, NamespaceQuota]) -> dict[str, str]:
 
 
 class _Wrong(Exception):
-    """Something in the text."""
+    """An error in the text."""
 
 
 def _text(data: Mapping[str, str]) -> str:
@@ -74,7 +74,7 @@ def _quotas(text: str) -> dict[str, NamespaceQuota]:
         raise _Wrong(f"{KEY} has a number that is far too long") from None
     found: dict[str, NamespaceQuota] = {}
     for namespace, value in _fields(root, f"{KEY} must be an object of namespaces").items():
-        # Kubernetes' own names are lower case; people write them as the description does: "A".
+        # Kubernetes' own names are lower case; people copy "A" from the description.
         name = namespace.lower()
         if name in found:
             raise _Wrong(
@@ -151,7 +151,7 @@ def _fields(value: object, otherwise: str) -> dict[str, Any]:
 
 
 def _readable(name: str) -> None:
-    """They go into events and metrics."""
+    """Raise _Wrong for a name that is not fit for events and metrics."""
     if len(name) > _LONGEST or not name.isprintable():
         raise _Wrong(
             f"{_shown(name)} is no name: it is longer than {_LONGEST} characters, or has some that nobody can read"
@@ -167,7 +167,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _decimal(text: str) -> Decimal:
-    if len(text) > _SHOWN or "e" in text.lower():  # 1e999999 would be a number of a million digits
+    if len(text) > _SHOWN or "e" in text.lower():  # 1e999999 would have a million digits
         raise _Wrong(f"{text[:_SHOWN]} is no number of cards; write for instance 2 or 1.5")
     return Decimal(text)
 

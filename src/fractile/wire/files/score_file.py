@@ -25,7 +25,7 @@ _NAMELESS = "it has no metadata.name"
 
 
 class ScoreFile(msgspec.Struct, frozen=True):
-    """``configuration``: the document of kube-scheduler, if there is one, of any of its kinds."""
+    """``configuration``: kube-scheduler's document of any kind, if there is one."""
 
     source: str
     nodes: tuple[CountedNode, ...]
@@ -33,7 +33,8 @@ class ScoreFile(msgspec.Struct, frozen=True):
     configuration: Mapping[str, Any] | None = None
 
     def strategy(self, scheduler_name: str) -> Strategy | None:
-        """For pods of that scheduler; None when the file says nothing. WireError when what it says makes no sense."""
+        """The strategy for pods of that scheduler; None if the file has no configuration. WireError if it is
+        invalid."""
         if self.configuration is None:
             return None
         try:
@@ -47,7 +48,7 @@ class ScoreFile(msgspec.Struct, frozen=True):
 
 
 def decode(text: str | bytes, *, source: str) -> ScoreFile:
-    """The whole file; WireError in one sentence."""
+    """Decode the whole file; WireError in one sentence."""
     nodes: dict[str, CountedNode] = {}
     pods: dict[tuple[str, str], CountedPod] = {}
     configuration: Mapping[str, Any] | None = None
@@ -99,7 +100,7 @@ def _flat(document: object, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _loader() -> Any:
-    """libyaml where it is: a List of thousands of pods takes seconds otherwise."""
+    """The loader of libyaml if present: otherwise a List of thousands of pods takes seconds."""
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

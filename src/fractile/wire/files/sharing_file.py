@@ -18,7 +18,7 @@ import yaml
 from fractile.errors import WireError
 from fractile.model.sharing import ClusterSharing, Partial
 
-POOL_LABEL = "fractile.dev/pool"  # of a Node
+POOL_LABEL = "fractile.dev/pool"  # label of a Node
 VERSION = 1
 MOST_SLICES = 1000
 _MOST_NAMES = 1000
@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 2**20  # as a ConfigMap
 
 
 class _Wrong(Exception):
-    """Something at a place of the file."""
+    """An error at a place in the file."""
 
     def __init__(self, node: yaml.Node, problem: str) -> None:
         super().__init__(problem)
@@ -35,7 +35,7 @@ class _Wrong(Exception):
 
 
 def decode(text: str, source: str) -> ClusterSharing:
-    """The rules; WireError, with the line, when the file makes no sense."""
+    """Decode the rules; WireError, with the line, when the file is invalid."""
     try:
         if len(text) > _MOST_CHARACTERS:
             raise WireError(f"{source}: it is larger than 1 MiB; remove what is no rule")
@@ -110,7 +110,7 @@ def _fraction(node: yaml.Node) -> Fraction:
 
 
 def _fields(node: yaml.Node, known: tuple[str, ...]) -> Iterator[tuple[str, yaml.Node]]:
-    """Name and value of each field; ``known`` are the names that there are, any when it is empty."""
+    """Name and value of each field; ``known``: the allowed names, empty for any."""
     if not isinstance(node, yaml.MappingNode):
         raise _Wrong(node, f"here must be fields: {', '.join(known) or 'a name and its rules'}")
     seen: set[str] = set()

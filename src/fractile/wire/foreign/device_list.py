@@ -1,8 +1,8 @@
-"""What kubelet is told of a resource: the ids of its devices, each healthy or not (ListAndWatchResponse).
+"""Encode the list of a resource's devices for kubelet: their ids, each healthy or not (ListAndWatchResponse).
 
-Written without a message object for each id: 32,552 of them take 40 ms of the processor and megabytes for a moment,
-this takes 3 ms. A kubelet that starts admits its pods within a second, and a busy machine gives the agent little time
-before that. The form is that of protobuf: a field is its number and type in one byte, the length, and the text.
+There is no message object for each id: 32,552 objects would take 40 ms of CPU time and megabytes; this takes 3 ms. A
+starting kubelet admits its pods within a second, and on a busy machine the agent has little time before that. The
+format is protobuf: a field is its number and type in one byte, the length, and the text.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from fractile.wire.fractile.device_ids import SEPARATOR
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
-_FIRST, _SECOND = b"\x0a", b"\x12"  # fields 1 and 2, both of a type with a length
+_FIRST, _SECOND = b"\x0a", b"\x12"  # fields 1 and 2, both length-delimited
 
 
 def encode(cards: Iterable[tuple[CardUUID, int, bool]]) -> bytes:
@@ -25,7 +25,7 @@ def _of_card(prefix: bytes, count: int, healthy: bool) -> bytes:
     health = (HEALTHY if healthy else UNHEALTHY).encode()
     after = _SECOND + _length(len(health)) + health
     first, found = 0, list[bytes]()
-    while first < count:  # numbers with as many digits are as long
+    while first < count:  # numbers with equally many digits have equal length
         digits = len(str(first))
         last = min(count, 10**digits)
         id_length = _length(len(prefix) + digits)
@@ -38,7 +38,7 @@ def _of_card(prefix: bytes, count: int, healthy: bool) -> bytes:
 
 
 def _length(count: int) -> bytes:
-    """Seven bits at a time, the lowest first."""
+    """The length as a varint: seven bits at a time, the lowest first."""
     found = bytearray()
     while count > 0x7F:
         found.append(count & 0x7F | 0x80)

@@ -1,7 +1,7 @@
-"""``GET /usage`` in the shape of gpu-manager's display service, for tools that were written for it.
+"""``GET /usage`` in the format of gpu-manager's display service, for tools written for it.
 
 The original: evidence/gpu-manager.md#usage-page. Memory is in MiB; ``dev.gpu`` is percent of one card, ``spec.gpu`` is
-cards. Fields that are zero or empty are there, which its own gateway leaves out.
+cards. Zero and empty fields are included, which gpu-manager's gateway leaves out.
 """
 
 import msgspec
@@ -28,7 +28,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodStat(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod: its containers' cards, its namespace as ``project``, and what its containers asked for."""
+    """One pod: its containers' cards, its namespace as ``project``, and its containers' requests."""
 
     stat: dict[str, Devices] = {}
     project: str = ""
@@ -38,7 +38,7 @@ class PodStat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuManagerUsage(msgspec.Struct, frozen=True):
-    """By pod UID."""
+    """The usage by pod UID."""
 
     usage: dict[str, PodStat] = {}
 

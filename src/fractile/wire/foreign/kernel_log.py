@@ -1,11 +1,11 @@
-"""Lines of the kernel log in which NVIDIA's driver names the process behind an XID, as /dev/kmsg has them.
+"""Parse lines of the kernel log (/dev/kmsg) in which NVIDIA's driver names the process behind an XID.
 
     4,1339,5140900,-;NVRM: Xid (PCI:0000:05:00): 31, pid=1234, name=python, Ch 00000010, ...
     └ facility and level, number, time, flags; then the text, and lines of properties that begin with a space
 
-Whoever may open /dev/kmsg can write there, but never with the kernel's own facility, which is 0
-(Documentation/ABI/testing/dev-kmsg): other lines are not believed. A program chooses its name, which the kernel repeats
-in lines of its own; so the text must begin as the driver's does, and the number of the process stands before the name.
+Every program that may open /dev/kmsg can write there, but never with the kernel's own facility, 0
+(Documentation/ABI/testing/dev-kmsg): other lines are ignored. A program chooses its name, which the kernel repeats in
+its own lines; so the text must begin like the driver's, and the pid is before the name.
 """
 
 import re
@@ -27,7 +27,7 @@ BusPlace = tuple[int, int, int]  # domain, bus, device
 
 
 class XidLine(msgspec.Struct, frozen=True):
-    """``pid`` as the node's own processes see it; None where the driver does not know it."""
+    """An XID in the log. ``pid`` is in the node's own namespace; None if the driver does not know it."""
 
     place: BusPlace
     xid: int
@@ -35,7 +35,7 @@ class XidLine(msgspec.Struct, frozen=True):
 
 
 def xid_line(record: bytes) -> XidLine | None:
-    """What one record says of an XID; None: nothing."""
+    """The XID in a record; None if there is none."""
     head = _HEAD.match(record)
     if head is None or int(head[1]) >= _LEVELS:
         return None
@@ -46,7 +46,7 @@ def xid_line(record: bytes) -> XidLine | None:
 
 
 def place(bus_id: str) -> BusPlace:
-    """Where a card is; NVML writes eight digits of the domain and a function, the kernel four and none."""
+    """The place of a card; NVML writes eight digits of the domain and a function, the kernel four and none."""
     found = _PLACE.fullmatch(bus_id)
     if found is None:
         raise WireError(f"{bus_id[:40]!r} is no PCI bus id such as 00000000:05:00.0")

@@ -1,6 +1,6 @@
-"""What kubeadm is told so that kube-scheduler reads a file of ours, for every version from 1.20 to 1.36.
+"""The kubeadm configuration with which kube-scheduler reads a file of ours, for every version from 1.20 to 1.36.
 
-``extraArgs`` is a map up to v1beta3 and a list from v1beta4 on, which kubeadm has since 1.31; v1beta3 came with 1.22.
+``extraArgs`` is a map up to v1beta3 and a list from v1beta4, which came with kubeadm 1.31; v1beta3 came with 1.22.
 Source: the reference pages of kubeadm's configuration, one for each version of it.
 """
 
@@ -12,7 +12,7 @@ _FIRST_V1BETA4 = 31
 
 
 def api_version(minor: int) -> str:
-    """Of ``ClusterConfiguration``."""
+    """The API version of ``ClusterConfiguration``."""
     firsts = {_FIRST_V1BETA4: "v1beta4", _FIRST_V1BETA3: "v1beta3", 0: "v1beta2"}
     return "kubeadm.k8s.io/" + next(version for first, version in firsts.items() if minor >= first)
 

@@ -1,7 +1,7 @@
-"""Kubelet's own record of who holds which device ids: ``kubelet_internal_checkpoint`` beside the plugins' sockets.
+"""Kubelet's own record of the holders of device ids: ``kubelet_internal_checkpoint``, next to the plugins' sockets.
 
-It is the one place that names ordinary init containers and pod UIDs (evidence/kubelet.md#checkpoint). Its form is no
-promise of kubelet's, so a reader must do without it: WireError is normal.
+It is the only place that names ordinary init containers and pod UIDs (evidence/kubelet.md#checkpoint). Kubelet does not
+guarantee its format, so readers must be able to do without it: WireError is normal.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from fractile.wire.fractile.device_ids import compact
 
 FILE_NAME = "kubelet_internal_checkpoint"
 
-_SMALL = 4096  # bytes of an entry that is recognised by itself; a larger one by its digest
+_SMALL = 4096  # bytes; a larger entry is recognised by its digest
 _NO_NUMA = "-1"  # kubelet's key for devices without a NUMA node
 
 
@@ -62,7 +62,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(text: bytes) -> tuple[Recorded, ...]:
-    """The entries. The tens of thousands of registered ids in the same file are skipped unread."""
+    """Decode the entries. The tens of thousands of registered ids in the same file are skipped."""
     try:
         return _kept.decode(_decoder.decode(text).data.pod_device_entries or ())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
@@ -70,7 +70,7 @@ def decode(text: bytes) -> tuple[Recorded, ...]:
 
 
 def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list[str]]:
-    """The healthy ids of each resource, or of those named; what a kubelet, played or real, had registered."""
+    """The registered healthy ids of each resource, or of those in ``of``, from a real or simulated kubelet."""
     try:
         raw = _full_decoder.decode(text).data.registered_devices or {}
         return {name: _ids_decoder.decode(ids) or [] for name, ids in raw.items() if of is None or name in of}
@@ -79,7 +79,7 @@ def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list
 
 
 def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
-    """The file as a played kubelet writes it. The checksum is 0: only kubelet itself reads it."""
+    """The file as a simulated kubelet writes it. The checksum is 0: only kubelet itself reads it."""
     raw = [
         msgspec.Raw(_encoder.encode(_Entry(e.uid, e.container, e.resource, {_NO_NUMA: sorted(e.ids)}, e.answer)))
         for e in entries
@@ -97,14 +97,14 @@ def _recorded(raw: bytes) -> Recorded:
 
 
 def key_of(encoded: bytes) -> bytes:
-    """By which an encoded entry is recognised: a container of a fine unit has 16,000 ids, a megabyte."""
+    """The key by which an encoded entry is recognised: a container with 16,000 ids has a megabyte of them."""
     return encoded if len(encoded) <= _SMALL else hashlib.blake2b(encoded, digest_size=16).digest()
 
 
 class _Kept:
-    """The entries of the file that was read last: it names all containers of the node, of which most are the same the
-    next time. Those of containers that are gone go with them, so that an agent does not grow with the pods it has seen.
-    Safe in threads: what is kept is replaced as a whole."""
+    """Cache of the entries read last: the file names all containers of the node, and most are unchanged at the next
+    reading. Entries of deleted containers are dropped, so the agent does not grow with the pods it has seen.
+    Thread-safe: the cache is replaced as a whole."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, Recorded] = {}

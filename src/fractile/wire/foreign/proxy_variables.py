@@ -1,8 +1,8 @@
-"""Whether a program with these environment variables asks an address by way of a proxy, as Go's http package decides.
+"""Decide whether a program with these environment variables uses a proxy for an address, as Go's http package does.
 
-kubeadm copies its own proxy variables into the pods of the control plane (app/util/env.go), and kube-scheduler calls
-its extenders by them (pkg/scheduler/extender.go): a proxy is asked for an extender that NO_PROXY does not name. The
-rules are those of golang.org/x/net/http/httpproxy.
+kubeadm copies its own proxy variables into the pods of the control plane (app/util/env.go), and kube-scheduler obeys
+them when it calls extenders (pkg/scheduler/extender.go): an extender that NO_PROXY does not name is called through the
+proxy. The rules are those of golang.org/x/net/http/httpproxy.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 
 def proxy(environment: Mapping[str, str], url: str) -> str:
-    """The proxy's address; empty when it is asked directly."""
+    """The proxy's address; empty for a direct connection."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     found = _value(environment, f"{parts.scheme}_proxy")

@@ -1,11 +1,11 @@
-"""What the files of container runtimes say of how a node hands out cards: containerd's, CRI-O's, Docker's, NVIDIA's.
+"""Read from container runtimes' files how a node hands out cards: containerd's, CRI-O's, Docker's, NVIDIA's.
 
     containerd  plugins."io.containerd.grpc.v1.cri".containerd (version 2) or plugins."io.containerd.cri.v1.runtime" (3)
     CRI-O       crio.runtime.default_runtime          Docker  default-runtime
-    NVIDIA      accept-nvidia-visible-devices-envvar-when-unprivileged (true where it is not said), and
-                nvidia-container-runtime.mode (auto where it is not said)
+    NVIDIA      accept-nvidia-visible-devices-envvar-when-unprivileged (default true), and
+                nvidia-container-runtime.mode (default auto)
 
-A key that is not there is "", which leaves the default in force. WireError on what is no such file.
+A missing key is "", which leaves the default in force. WireError on an invalid file.
 """
 
 import tomllib
@@ -30,7 +30,7 @@ class NvidiaRuntime(msgspec.Struct, frozen=True):
 
 
 class Containerd(msgspec.Struct, frozen=True):
-    """``imports``: patterns of files whose word comes after this one's. ``handlers``: names of runtimes."""
+    """``imports``: patterns of files that override this one. ``handlers``: names of runtimes."""
 
     default: str
     handlers: tuple[str, ...]
@@ -48,7 +48,7 @@ def nvidia(text: str) -> NvidiaRuntime:
 
 
 def containerd(text: str) -> Containerd:
-    """``/etc/containerd/config.toml`` and what it imports."""
+    """``/etc/containerd/config.toml`` or a file that it imports."""
     found = _toml(text, "containerd")
     default, handlers = "", list[str]()
     for plugin in _PLUGINS:
@@ -61,12 +61,12 @@ def containerd(text: str) -> Containerd:
 
 
 def crio(text: str) -> str:
-    """The default runtime of ``/etc/crio/crio.conf`` or a file beside it."""
+    """The default runtime in ``/etc/crio/crio.conf`` or a drop-in file."""
     return _word(_table(_table(_toml(text, "CRI-O"), "crio"), "runtime"), "default_runtime")
 
 
 def docker(text: str) -> str:
-    """That of ``/etc/docker/daemon.json``."""
+    """The default runtime in ``/etc/docker/daemon.json``."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as e:

@@ -1,8 +1,8 @@
-"""Flags of kube-scheduler that it passes over once it reads a configuration file, said in that file instead.
+"""Move flags that kube-scheduler ignores once it reads a configuration file into that file.
 
-With ``--config``, kube-scheduler honours its flags for serving, for the leader election (all but versions up to 1.21),
-for features and for logging, and no other (cmd/kube-scheduler/app/options of 1.20 to 1.36). A hardened cluster
-says ``--profiling=false``, which would be lost without a word.
+With ``--config``, kube-scheduler honours only its flags for serving, leader election (not up to 1.21), features and
+logging (cmd/kube-scheduler/app/options of 1.20 to 1.36). A hardened cluster sets ``--profiling=false``, which would be
+lost silently.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from fractile.wire.foreign.static_pod import flag
 from fractile.wire.kubernetes import scheduler_config
 from fractile.wire.kubernetes.scheduler_config import Document, SchedulerConfigOptions
 
-_INSECURE_PORT = 10251  # where 1.20 to 1.22 serve plain HTTP unless they are told --port=0
+_INSECURE_PORT = 10251  # where 1.20 to 1.22 serve plain HTTP without --port=0
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")  # strconv.ParseBool
 
 
@@ -39,13 +39,13 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "lock-object-name": ("leaderElection.resourceName", str),
     "lock-object-namespace": ("leaderElection.resourceNamespace", str),
 }
-# What a file would have to say in another way, or what contradicts it.
+# Flags that a file would express in another way, or that contradict it.
 _LOST = ("algorithm-provider", "hard-pod-affinity-symmetric-weight", "scheduler-name", "write-config-to")
 _POLICIES = ("policy-configmap", "policy-configmap-namespace", "use-legacy-policy-config")
 
 
 def document(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> Document:
-    """The configuration with what the flags of this command line say; WireError for a flag that it cannot say."""
+    """The configuration with the flags of this command line; WireError for a flag that it cannot express."""
     found = scheduler_config.document(wish)
     refused = (*_POLICIES, *_LOST) if wish.form == "config" else (*_POLICIES, "algorithm-provider", "write-config-to")
     for name in refused:
@@ -74,7 +74,7 @@ def _check_verbosity(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> 
 
 
 def _keep_inside(found: Document, command: tuple[str, ...]) -> None:
-    """With a file, ``--port`` does not count, and a file cannot switch plain HTTP off: it stays on the machine then."""
+    """Keep plain HTTP on the machine: with a file ``--port`` is ignored, and the file cannot switch plain HTTP off."""
     port = flag(command, "port") or "0"
     address = "127.0.0.1" if port == "0" else flag(command, "address") or "0.0.0.0"
     found["healthzBindAddress"] = found["metricsBindAddress"] = f"{address}:{_INSECURE_PORT if port == '0' else port}"

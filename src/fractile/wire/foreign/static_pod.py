@@ -1,9 +1,9 @@
-"""The static pod of kube-scheduler as kubeadm writes it: read, and changed by whole lines.
+"""Read kube-scheduler's static pod as kubeadm writes it, and change it by whole lines.
 
-Kubelet runs what stands in this file, and a cluster without a scheduler comes of a wrong byte. So the file must be what
+Kubelet runs what is in this file, and one wrong byte leaves the cluster without a scheduler. So the file must be what
 kubeadm 1.20 to 1.36 writes (cmd/kubeadm/app/phases/controlplane/manifests.go, app/util/staticpod/utils.go of each
-release), and a WireError says what is strange about any other. Lines are put in and taken out; all others stay as they
-are, comments too. What comes out is parsed again and must differ from what went in by our entries and nothing else.
+release); for any other, WireError says what is unexpected. Lines are inserted and removed; all others stay unchanged,
+comments included. The result is parsed again and must differ from the input only by our entries.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from fractile.wire.foreign.kubeadm import FOLDER
 
 NAME = "kube-scheduler"
 FLAGS = ("config", "policy-config-file")
-_PORT = 10259  # of its HTTPS server, unless --secure-port says another
+_PORT = 10259  # of its HTTPS server, unless --secure-port is set
 _LOOPBACK = "127.0.0.1"
 _OURS = "fractile"  # the name of our volume
 _COMMAND, _MOUNTS = ("spec", "containers", 0, "command"), ("spec", "containers", 0, "volumeMounts")
@@ -26,8 +26,8 @@ _VOLUMES = ("spec", "volumes")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """``host``, ``port``: where it tells its health; ``user``, ``group``: whose files it can read; ``ours``: the file
-    of Fractile that it is told to read, empty when there is none."""
+    """``host``, ``port``: its health endpoint; ``user``, ``group``: whose files it can read; ``ours``: the file of
+    Fractile that it is configured to read, empty if none."""
 
     text: str
     command: tuple[str, ...]
@@ -51,7 +51,7 @@ class _Probe(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """Root without it. kubeadm writes it with its feature gate RootlessControlPlane."""
+    """The user; root if missing. kubeadm writes it with its feature gate RootlessControlPlane."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -104,7 +104,7 @@ class _Pod(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def read(text: str) -> Manifest:
-    """WireError with what is strange about it."""
+    """Read the manifest; WireError says what is unexpected."""
     pod = _pod(text)
     (container,) = pod.spec.containers
     command = tuple(container.command)
@@ -121,7 +121,7 @@ def read(text: str) -> Manifest:
         command=command,
         image=container.image,
         kubeconfig=kubeconfig,
-        # Empty where it serves on all addresses: kubelet asks the node's own then, and we the loopback one.
+        # Empty if it serves on all addresses: kubelet then probes the node's address, and we the loopback address.
         host=container.liveness_probe.http_get.host or _LOOPBACK,
         port=_port(flag(command, "secure-port") or str(_PORT)),
         user=container.security_context.run_as_user or pod.spec.security_context.run_as_user or 0,
@@ -132,13 +132,13 @@ def read(text: str) -> Manifest:
 
 
 def flag(command: tuple[str, ...], name: str) -> str:
-    """The value of ``--name=value``; of several the last, as kube-scheduler takes it. Empty without it."""
+    """The value of ``--name=value``; the last of several, as in kube-scheduler. Empty without the flag."""
     values = [item.partition("=")[2] for item in command[1:] if item.partition("=")[0] == f"--{name}"]
     return values[-1] if values else ""
 
 
 def with_flag(text: str, name: str, file: str) -> str:
-    """With ``--name=file`` and our folder mounted, in place of what is ours in it already."""
+    """The text with ``--name=file`` and our folder mounted, replacing entries of ours."""
     base = without(text)
     wanted = _parsed(base)
     _list(wanted, _COMMAND).append(f"--{name}={file}")
@@ -153,7 +153,7 @@ def with_flag(text: str, name: str, file: str) -> str:
 
 
 def without(text: str) -> str:
-    """Without the lines that are ours; the text itself when there are none."""
+    """The text without our lines; unchanged if there are none."""
     pod = _pod(text)
     (container,) = pod.spec.containers
     names = {mount.name for mount in container.volume_mounts if mount.mount_path == FOLDER}

@@ -1,6 +1,6 @@
-"""Entries of lists in a YAML text, put in and taken out by whole lines, so that every other byte stays.
+"""Insert and remove list entries of a YAML text by whole lines, so that every other byte is kept.
 
-Where an entry begins and ends is asked of the YAML parser, which keeps line and column of every node.
+The YAML parser, which keeps line and column of every node, tells where an entry begins and ends.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Path = Sequence[str | int]
 
 
 def check(text: str) -> None:
-    """ValueError for what has no clear meaning: keys that stand twice, or parts that stand for others."""
+    """Raise ValueError for ambiguous text: duplicate keys, or aliases."""
     root = _root(text)
     seen: set[int] = set()
     todo: list[yaml.Node] = [root]
@@ -32,7 +32,7 @@ def check(text: str) -> None:
 
 
 def appended(text: str, entries: Sequence[tuple[Path, Sequence[str]]]) -> str:
-    """With an entry of these lines at the end of each of these lists."""
+    """The text with an entry of the given lines appended to each list."""
     rows = text.split("\n")
     root = _root(text)
     wanted: list[tuple[int, list[str]]] = []
@@ -46,7 +46,7 @@ def appended(text: str, entries: Sequence[tuple[Path, Sequence[str]]]) -> str:
 
 
 def removed(text: str, entries: Sequence[tuple[Path, Sequence[int]]]) -> str:
-    """Without these entries of these lists."""
+    """The text without the given entries of each list."""
     rows = text.split("\n")
     root = _root(text)
     gone: set[int] = set()
@@ -76,13 +76,13 @@ def _items(root: yaml.Node, path: Path) -> list[yaml.Node]:
 
 
 def _dash(item: yaml.Node, rows: list[str]) -> int:
-    """The column of the dash before an entry; whoever calls finds out from the result when there is none."""
+    """The column of the dash before an entry; without a dash, the caller finds the error in the result."""
     return max(rows[item.start_mark.line].find("-"), 0)
 
 
 def _last(node: yaml.Node) -> int:
-    """The line on which it ends. A collection ends for the parser where the next thing begins, comments included, so
-    the last of its leaves is asked."""
+    """The last line of the node. For the parser a collection ends where the next node begins, comments included, so the
+    end of its last leaf is used."""
     if isinstance(node, yaml.MappingNode) and node.value:
         return _last(node.value[-1][1])
     if isinstance(node, yaml.SequenceNode) and node.value:

@@ -1,8 +1,8 @@
 """The two files that gpu-manager's library reads in ``/etc/vcuda``: ``vcuda.config`` and ``pids.config``.
 
 Names and order of the fields: evidence/gpu-manager.md#files-of-the-library, a packed struct that ends on a multiple of
-8 bytes. Numbers are little endian, texts padded with NUL, pids 32-bit integers and nothing else. What is not known
-stays 0.
+8 bytes. Numbers are little endian, texts are padded with NUL, and pids are plain 32-bit integers. Unknown fields stay
+0.
 """
 
 import struct
@@ -15,7 +15,7 @@ from fractile.errors import WireError
 CONFIG_NAME = "vcuda.config"
 PIDS_NAME = "pids.config"
 
-MAX_PIDS = 1024  # the library's own table (MAX_PIDS); what is beyond would be read past its end
+MAX_PIDS = 1024  # the library's own table (MAX_PIDS); more would be read past its end
 
 _CONFIG = struct.Struct("<48si4044s4096s16sQiiiii4x")
 CONFIG_SIZE = _CONFIG.size
@@ -25,8 +25,8 @@ _PID = struct.Struct("<i")
 class VcudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one container may use. ``memory`` in bytes; ``cores`` and ``limit`` in percent of a card.
 
-    ``limit`` 0: a hard limit at ``cores``; otherwise the container may use up to it while nobody else wants the card.
-    ``driver``: major and minor version. ``enabled``: whether the library should limit anything at all.
+    ``limit`` 0: a hard limit at ``cores``; otherwise the container may use up to ``limit`` while the card is otherwise
+    idle. ``driver``: major and minor version. ``enabled``: whether the library limits anything at all.
     """
 
     pod_uid: str
@@ -40,7 +40,7 @@ class VcudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_config(config: VcudaConfig) -> bytes:
-    """The whole file; WireError when something does not fit."""
+    """Encode the whole file; WireError when a value does not fit."""
     try:
         return _CONFIG.pack(
             _text(config.pod_uid, 48),
@@ -59,7 +59,7 @@ def encode_config(config: VcudaConfig) -> bytes:
 
 
 def decode_config(data: bytes) -> VcudaConfig:
-    """The inverse; WireError on anything that ``encode_config`` does not write."""
+    """The inverse of ``encode_config``; WireError on anything that it does not write."""
     if len(data) != CONFIG_SIZE:
         raise WireError(f"{CONFIG_NAME} has {CONFIG_SIZE} bytes, not {len(data)}")
     uid, limit, _, container, bus_id, memory, cores, _, major, minor, enabled = _CONFIG.unpack(data)
@@ -82,7 +82,7 @@ def decode_config(data: bytes) -> VcudaConfig:
 
 
 def encode_pids(pids: Sequence[int]) -> bytes:
-    """The lowest ``MAX_PIDS`` of them, in order; WireError when one is no pid."""
+    """Encode the lowest ``MAX_PIDS`` pids, in order; WireError when one is not a pid."""
     try:
         return b"".join(_PID.pack(pid) for pid in sorted(set(pids))[:MAX_PIDS])
     except struct.error as e:
@@ -90,14 +90,14 @@ def encode_pids(pids: Sequence[int]) -> bytes:
 
 
 def decode_pids(data: bytes) -> tuple[int, ...]:
-    """The inverse; WireError when the file ends within a number."""
+    """The inverse of ``encode_pids``; WireError when the file ends within a number."""
     if len(data) % _PID.size:
         raise WireError(f"{PIDS_NAME} ends within a number")
     return tuple(pid for (pid,) in _PID.iter_unpack(data))
 
 
 def _text(text: str, size: int) -> bytes:
-    """With a NUL behind it."""
+    """The text, terminated by a NUL."""
     if len(text) >= size or not text.isascii() or "\0" in text:
         raise WireError(f"{text[:80]!r} cannot stand in {CONFIG_NAME}")
     return text.encode("ascii")

@@ -1,4 +1,4 @@
-"""What a running fractile-arbiter says of itself: ``native/arbiter/status.c``, version 1. Times in nanoseconds."""
+"""The status of a running fractile-arbiter (``native/arbiter/status.c``), version 1. Times are in nanoseconds."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ VERSION = 1
 
 
 class Seat(msgspec.Struct, frozen=True, rename="camel"):
-    """One container on one card; ``slice`` is its token directory's name."""
+    """One container on one card; ``slice`` is the name of its token directory."""
 
     slice: str
     state: str = ""
@@ -36,7 +36,7 @@ _decoder = msgspec.json.Decoder(ArbiterStatus)
 
 
 def decode(data: bytes) -> ArbiterStatus:
-    """WireError when it is not that."""
+    """Decode the status; WireError on anything else."""
     try:
         status = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:

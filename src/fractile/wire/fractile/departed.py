@@ -1,6 +1,6 @@
-"""What processes of pods that are gone still hold of a card, by its agent's word, with the names that are known.
+"""What processes of deleted pods still hold of a card, according to its agent, with the known names.
 
-The control plane gives none of it away (``extended_resource.withheld``), so whoever says what is free has to count it.
+The control plane does not allocate it (``extended_resource.withheld``), so every report of what is free must count it.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from fractile.model.units import MiB, Percent
 from fractile.wire.fractile.extended_resource import BoundTo, ExtendedResource, withheld
 from fractile.wire.quantity import parse
 
-PHASE = "Deleted"  # of such a pod, in reports
+PHASE = "Deleted"  # phase of such a pod, in reports
 _MIB = 2**20
-_NAMED = 64  # containers that a status names; of more the last ones are missing
+_NAMED = 64  # containers that a status names; further ones are left out
 
 
 class DepartedContainer(msgspec.Struct, frozen=True):
-    """A container of a pod that was deleted. All names are "" where the agent does not say them."""
+    """A container of a deleted pod. Names that the agent does not report are ""."""
 
     namespace: str
     pod: str
@@ -29,7 +29,7 @@ class DepartedContainer(msgspec.Struct, frozen=True):
 
 
 def departed(resource: ExtendedResource) -> tuple[DepartedContainer, ...]:
-    """Together as much as is withheld of the card. WireError when the amounts make no sense."""
+    """The containers of deleted pods; together they hold what is withheld. WireError for invalid amounts."""
     charge = withheld(resource)
     if charge is None:
         return ()
@@ -39,12 +39,12 @@ def departed(resource: ExtendedResource) -> tuple[DepartedContainer, ...]:
 
 
 def label(namespace: str, pod: str) -> str:
-    """How a person reads it: "(deleted) team-a/trainer"."""
+    """The name in reports: "(deleted) team-a/trainer"."""
     return f"(deleted) {namespace}/{pod}" if pod else "(deleted)"
 
 
 def taken(index: int, node: str, held: DepartedContainer) -> str:
-    """The note that says why a part of a card, which no pod holds, is not free."""
+    """The note on why a part of a card that no pod holds is not free."""
     who = label(held.namespace, held.pod)
     return (
         f"counted as taken: card {index} of {node}: {held.memory} MiB by {who}; it is free when the processes of that "
@@ -53,7 +53,7 @@ def taken(index: int, node: str, held: DepartedContainer) -> str:
 
 
 def _named(bound: Sequence[BoundTo], charge: Charge) -> tuple[DepartedContainer, ...]:
-    """The last ones of the list, which is how agents write it; none when they do not add up to the charge."""
+    """The last entries of the list, where agents write them; empty when they do not add up to the charge."""
     if not charge.slices <= len(bound) < _NAMED:
         return ()
     try:

@@ -1,8 +1,8 @@
-"""Device ids, the only thing kubelet and we exchange about amounts: ``GPU-<uuid>::<k>``.
+"""Device ids, all that kubelet and we exchange about amounts: ``GPU-<uuid>::<k>``.
 
-The id names the card; what one id is worth depends on its resource (a unit of memory, a whole card). The form is the
-one that dcgm-exporter and NVIDIA's plugin use, so their tools attribute our pods (evidence/hami.md#device-ids). Sets of
-ids are kept as ranges.
+The id names the card; what one id stands for depends on its resource (a unit of memory, a whole card). The format is
+that of dcgm-exporter and NVIDIA's plugin, so their tools attribute our pods (evidence/hami.md#device-ids). Sets of ids
+are kept as ranges.
 """
 
 import re
@@ -13,8 +13,8 @@ from fractile.errors import WireError
 from fractile.model.units import CardUUID, DeviceID
 
 SEPARATOR = "::"
-_FEW = 64  # ids that a plain set keeps; a hundred bytes each
-MAX_PER_RESOURCE = 60_000  # kubelet reads no message above 4 MiB (evidence/kubelet.md#message-limit)
+_FEW = 64  # most ids in a plain set; a hundred bytes each
+MAX_PER_RESOURCE = 60_000  # kubelet rejects messages above 4 MiB (evidence/kubelet.md#message-limit)
 
 _NUMBER = "(?:0|[1-9][0-9]{0,5})"
 _CARD = r"\S+"
@@ -34,12 +34,12 @@ def device_ids(card: CardUUID, count: int) -> list[DeviceID]:
 
 
 def card_of(device: str) -> CardUUID:
-    """The card that an id names; WireError when the text is no device id."""
+    """The card that an id names; WireError when the text is not a device id."""
     return split(device)[0]
 
 
 def split(device: str) -> tuple[CardUUID, int]:
-    """The card and the number of an id; WireError when the text is no device id."""
+    """The card and the number of an id; WireError when the text is not a device id."""
     match = _ID.fullmatch(device)
     if match is None:
         raise WireError(f"{device[:80]!r} is not a device id of the form GPU-<uuid>{SEPARATOR}<k>")
@@ -72,7 +72,7 @@ def from_ranges(text: str) -> frozenset[DeviceID]:
 
 
 class Ranges(Set[str]):
-    """A set of ids in the room of its ranges: 16,000 ids of a slice in MiB are a hundred bytes, not 2 MB."""
+    """A set of ids stored as ranges: 16,000 ids of a slice in MiB take a hundred bytes, not 2 MB."""
 
     __slots__ = ("_count", "text")
 
@@ -94,18 +94,18 @@ class Ranges(Set[str]):
         return self.text == other.text if isinstance(other, Ranges) else super().__eq__(other)
 
     def __hash__(self) -> int:
-        return self._hash()  # that of an equal frozenset
+        return self._hash()  # the same as that of an equal frozenset
 
     def __repr__(self) -> str:
         return f"Ranges({self.text!r})"
 
     @classmethod
-    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:  # what | and & make
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:  # the type that | and & return
         return frozenset(it)
 
 
 def compact(ids: Collection[str]) -> Set[str]:
-    """The set, as ranges where there are many; plain where they are few, or are not of our form."""
+    """The set, stored as ranges if it is large; as a plain set if it is small or has ids of another format."""
     if len(ids) <= _FEW:
         return frozenset(ids)
     try:

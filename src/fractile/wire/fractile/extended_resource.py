@@ -27,20 +27,20 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "ExtendedResource"
 PLURAL = "extendedresources"
 NODE_LABEL = "fractile.dev/node"
-DIALECTS_ANNOTATION = "fractile.dev/dialects"  # families of names that the agent serves; not there: all
+DIALECTS_ANNOTATION = "fractile.dev/dialects"  # families of names that the agent serves; missing: all
 
 # status.phase; the first words are Caicloud's (evidence/resource-class.md#objects)
 AVAILABLE = "Available"
 PARTLY_BOUND = "PartlyBound"
 BOUND = "Bound"
-PENDING = "Pending"  # the agent is away: pods that hold the card keep it, new ones are not placed on it
+PENDING = "Pending"  # the agent is away: pods keep the card, new pods are not placed on it
 UNHEALTHY = "Unhealthy"
-LOST = "Lost"  # it is gone, or its node is
+LOST = "Lost"  # the card or its node is gone
 HEALTHY = frozenset({AVAILABLE, PARTLY_BOUND, BOUND})
 
-NODE_LOST = "NodeLost"  # status.reason when the control plane says Lost for a node that cannot
+NODE_LOST = "NodeLost"  # status.reason when the control plane writes Lost for a node that cannot
 
-# status.isolation: whether the node's agent puts the library into containers
+# status.isolation: whether the node's agent mounts the library into containers
 ENFORCED = "Enforced"
 NOT_ENFORCED = "NotEnforced"
 
@@ -60,7 +60,7 @@ _TYPE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class InterconnectSpec(KubeStruct, frozen=True, kw_only=True):
-    """``model.interconnect.Interconnect``; what the driver does not say is left out."""
+    """``model.interconnect.Interconnect``; what the driver does not report is left out."""
 
     peers: str
     nvlink_generation: int = 0
@@ -93,7 +93,7 @@ class BoundTo(KubeStruct, frozen=True):
 
 
 class Used(KubeStruct, frozen=True):
-    """What all of them hold, also those beyond the 64 that ``boundTo`` names; ``slices`` is how many they are."""
+    """What all holders hold, including those beyond the 64 that ``boundTo`` names; ``slices`` is their number."""
 
     memory: str = ""
     cores: int = 0
@@ -104,12 +104,12 @@ class ExtendedResourceStatus(KubeStruct, frozen=True):
     phase: str = AVAILABLE
     bound_to: list[BoundTo] | None = None
     used: Used | None = None
-    departed: Used | None = None  # the part of ``used`` that is held by processes of pods which are gone
-    isolation: str = ""  # "" before an agent has said it
-    reason: str = ""  # why the card is not healthy: one word, such as CardLost
+    departed: Used | None = None  # the part of ``used`` that processes of deleted pods hold
+    isolation: str = ""  # "" until an agent has reported it
+    reason: str = ""  # why the card is unhealthy: one word, such as CardLost
     message: str = ""  # the same as a sentence
     last_transition_time: str = ""  # of the phase
-    returns_at: str = ""  # when the card is healthy again if nothing else happens; "" while that depends on the card
+    returns_at: str = ""  # when the card recovers if nothing else happens; "" while that depends on the card
 
 
 class ExtendedResource(KubeStruct, frozen=True, kw_only=True):
@@ -130,8 +130,8 @@ class ExtendedResourceApply(KubeStruct, frozen=True, kw_only=True):
 
 
 def withheld(resource: ExtendedResource) -> Charge | None:
-    """What nobody may be given of the card, by its agent's word, although no pod of the API server holds it. Never more
-    than the card has, whoever wrote the object."""
+    """What must not be allocated of the card according to its agent, although no pod at the API server holds it. Never
+    more than the card has, since the object is untrusted."""
     departed = resource.status.departed
     if departed is None or departed.slices <= 0 or resource.spec.type != GPU:
         return None
@@ -147,8 +147,8 @@ def withheld(resource: ExtendedResource) -> Charge | None:
 
 
 def object_name(card: CardUUID) -> str:
-    """Names of objects have neither capital letters nor underscores; ids that differ only in these are refused where
-    they are read (``wire.device_file``)."""
+    """The object's name: without capital letters or underscores; ids that differ only in these are refused where they
+    are read (``wire.files.device_file``)."""
     return card.lower().replace("_", "-")
 
 
@@ -159,7 +159,7 @@ def from_card(
     *,
     dialects: Collection[str] | None = None,
 ) -> ExtendedResourceApply:
-    """The object that the agent of ``node`` applies for its card. ``dialects``: what it serves; None: unsaid."""
+    """The object that the agent of ``node`` applies for its card. ``dialects``: its families; None: not written."""
     return ExtendedResourceApply(
         api_version=API_VERSION,
         kind=KIND,
@@ -185,13 +185,13 @@ def from_card(
 
 
 def dialects(metadata: ObjectMeta) -> frozenset[str] | None:
-    """The families of names through which the card is given out, as its agent says; None: all."""
+    """The families of names through which the card is allocated, according to its agent; None: all."""
     text = (metadata.annotations or {}).get(DIALECTS_ANNOTATION)
     return None if text is None else frozenset(text.split(","))
 
 
 def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
-    """The card and its node; WireError when they make no sense: the objects may have been written by anybody."""
+    """The card and its node; WireError when they are invalid, since the objects are untrusted."""
     spec = resource.spec
     size = _mebibytes(spec.memory) if spec.memory or spec.type == GPU else MiB(0)
     if size is None:
@@ -220,8 +220,8 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
 
 
 def _agree(name: str, spec: ExtendedResourceSpec) -> None:
-    """Names of objects are unique, so a device has one object and one node as long as name, id and node agree. Under a
-    second name, or with the id of another node's device, the same card would be at two places."""
+    """Check that name, id and node agree. Object names are unique, so each device then has one object and one node.
+    With a second name, or the id of another node's device, the same card would be in two places."""
     if name != object_name(CardUUID(spec.device_id)):
         raise WireError(f"ExtendedResource {name[:_LONGEST]} has the id {spec.device_id[:_LONGEST]!r}, of another name")
     own, _, node = spec.device_id.partition(".")
@@ -233,7 +233,7 @@ def _agree(name: str, spec: ExtendedResourceSpec) -> None:
 
 
 def _mebibytes(text: str) -> MiB | None:
-    """Whole MiB of a quantity; None when no card has so much. WireError when it is none."""
+    """Whole MiB of a quantity; None when it is more than any card has. WireError when it is not a quantity."""
     return _read(text) if len(text) <= _SHORT else _read.__wrapped__(text)
 
 
@@ -244,7 +244,7 @@ def _read(text: str) -> MiB | None:
 
 
 def _properties(card: Card, node: NodeName) -> dict[str, str | int]:
-    """What selectors compare, without what the API server would refuse the whole object for."""
+    """The properties that selectors compare, without those for which the API server would refuse the object."""
     own: dict[str, str | int] = {"type": card.type, "model": card.model, "index": card.index, "nodeName": node}
     if card.memory:
         own["memory"] = f"{card.memory}Mi"
@@ -255,7 +255,7 @@ def _properties(card: Card, node: NodeName) -> dict[str, str | int]:
 
 
 def _shared(properties: dict[str, str | int], *, gpu: bool) -> Properties:
-    """None of them when they cannot be ours."""
+    """The shared properties; empty when they cannot be ours."""
     if len(properties) > _MAX_PROPERTIES:
         return NONE
     whole = _OWN_OF_WHOLE_GPU if properties.get("cores") == _CORES else _OWN_OF_GPU
@@ -265,7 +265,7 @@ def _shared(properties: dict[str, str | int], *, gpu: bool) -> Properties:
 
 
 def _published(found: Interconnect | None) -> InterconnectSpec | None:
-    if found is None or len(found.peers) > MOST:  # the API server would refuse the card with it
+    if found is None or len(found.peers) > MOST:  # the API server would refuse the object
         return None
     return InterconnectSpec(
         peers=found.peers,
@@ -276,9 +276,9 @@ def _published(found: Interconnect | None) -> InterconnectSpec | None:
     )
 
 
-@lru_cache(maxsize=4096)  # nodes of one kind share theirs: 40,000 cards have a few dozen different ones
+@lru_cache(maxsize=4096)  # shared by nodes of one kind: 40,000 cards have a few dozen different ones
 def _interconnect(spec: InterconnectSpec) -> Interconnect | None:
-    """None when it makes no sense: a card is no worse for it, it only counts as far from all others."""
+    """None when it is invalid: the card stays usable and only counts as far from all others."""
     numbers = (spec.nvlink_generation, spec.pcie_generation, spec.pcie_lanes)
     if not (_ROW.match(spec.peers) and len(spec.peers) <= MOST and all(0 <= n <= _MAX_GENERATION for n in numbers)):
         return None

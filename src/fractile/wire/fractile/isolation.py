@@ -9,10 +9,10 @@ _OFF = "off: "
 
 
 def encode(reason: str) -> str:
-    """The value for a pod whose isolation is off; one that is held to its limits has no such annotation."""
+    """The value for a pod whose limits are not enforced; other pods have no such annotation."""
     return _OFF + reason
 
 
 def reason(value: str) -> str:
-    """Why it is off, in whatever form the annotation is."""
+    """Why it is off, from any form of the annotation."""
     return value.removeprefix(_OFF)

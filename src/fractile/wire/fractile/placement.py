@@ -1,11 +1,11 @@
-"""``fractile.dev/placement``: the truth about what a pod was given, version 1.
+"""``fractile.dev/placement``: the authoritative record of what a pod was allocated, version 1.
 
     {"version": 1, "node": "n1", "containers": {
         "main": {"role": "app", "slices": [{"card": "GPU-...", "memoryMiB": 8138, "cores": 0}]}}}
 
-A slice that takes a slot of its card has ``"slots": 1`` too; one of a device that is no GPU has ``"shares": 1``.
-Containers stand in kubelet's order (init containers and sidecars as listed, then apps), which JSON objects keep.
-Only Fractile's service accounts may write it (deploy/admission.yaml); a reader must still survive any text.
+A slice that takes a slot of its card also has ``"slots": 1``; one of a non-GPU device has ``"shares": 1``. Containers
+are in kubelet's order (init containers and sidecars as listed, then apps), which JSON objects preserve. Only Fractile's
+service accounts may write it (deploy/manifests/30-admission.yaml); a reader must still survive any text.
 """
 
 from typing import Annotated
@@ -18,7 +18,7 @@ from fractile.model.request import Role
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 ANNOTATION = "fractile.dev/placement"
-CHOICE_ANNOTATION = "fractile.dev/kubelet-choice"  # same format: the cards that kubelet really chose
+CHOICE_ANNOTATION = "fractile.dev/kubelet-choice"  # same format: the cards that kubelet actually chose
 LEADER = "fractile.dev/leader"  # the term in which the placement was decided (kube/lease.py)
 VERSION = 1
 MAX_LENGTH = 256 * 1024  # Kubernetes' own limit for all annotations of an object
@@ -35,8 +35,8 @@ class _Slice(msgspec.Struct, frozen=True):
     card: _Name
     memory: _MiB = msgspec.field(name="memoryMiB")
     cores: _Cores = 0
-    slots: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out when it takes none
-    shares: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out of GPUs
+    slots: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out if it takes none
+    shares: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out for GPUs
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def decode(text: str) -> Placement:
 
 
 def recorded(text: str) -> Placement | None:
-    """The placement; None for a text that is none."""
+    """The placement; None for a text that is not one."""
     try:
         return decode(text)
     except WireError:
@@ -102,7 +102,7 @@ def recorded(text: str) -> Placement | None:
 
 
 def _check_version(text: str) -> None:
-    """WireError for another version than ours: there the other fields may mean, and be, anything."""
+    """Raise WireError for any other version, in which the other fields may have any type and meaning."""
     try:
         version = _version.decode(text).version
     except _DAMAGED as e:

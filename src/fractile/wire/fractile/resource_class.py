@@ -1,7 +1,7 @@
 """``ResourceClass`` objects (CRD fractile.dev/v1alpha1, cluster-scoped), and the names by which containers ask for one.
 
-The API server checks them with the CRD's rules (deploy/manifests/11-resourceclass.yaml); ``decode`` checks the same
-again, since an object may be older than a rule, and says what is wrong as a value, which becomes the class's status.
+The API server checks them with the CRD's rules (deploy/manifests/11-resourceclass.yaml). ``decode`` repeats the checks,
+since an object may be older than a rule, and returns what is wrong as a value, which becomes the class's status.
 """
 
 import re
@@ -18,11 +18,11 @@ from fractile.wire.measure import measure
 KIND = "ResourceClass"
 PLURAL = "resourceclasses"
 
-RESOURCE_PREFIX = "class.fractile.dev/"  # a container asks for units of a class by this and its name
-GPU_SLOT = "fractile.dev/gpu"  # what the webhook adds for a class of GPUs; alone: whole GPUs of any kind
+RESOURCE_PREFIX = "class.fractile.dev/"  # plus a class's name: the resource that counts its units
+GPU_SLOT = "fractile.dev/gpu"  # added by the webhook for a class of GPUs; alone: whole GPUs of any kind
 DEVICE_SLOT = "fractile.dev/device"  # the same for a class of any other devices
 
-INVALID = "Invalid"  # status.reason of a class that makes no sense
+INVALID = "Invalid"  # status.reason of an invalid class
 
 MOST_REQUIREMENTS = 32
 MOST_VALUES = 64
@@ -54,7 +54,7 @@ class ResourceClassSpec(KubeStruct, frozen=True):
 
 
 class DeviceCounts(KubeStruct, frozen=True):
-    """Devices of the class; ``free`` are healthy and nobody holds any part of them."""
+    """Devices of the class; ``free`` ones are healthy and completely unused."""
 
     total: int = 0
     free: int = 0
@@ -62,7 +62,7 @@ class DeviceCounts(KubeStruct, frozen=True):
 
 
 class UnitCounts(KubeStruct, frozen=True):
-    """Units of the class in the cluster: if nobody held any, and that still fit now."""
+    """Units of the class in the cluster: if none were held, and those that still fit now."""
 
     total: int = 0
     free: int = 0
@@ -71,7 +71,7 @@ class UnitCounts(KubeStruct, frozen=True):
 class ResourceClassStatus(KubeStruct, frozen=True):
     devices: DeviceCounts = DeviceCounts()
     units: UnitCounts = UnitCounts()
-    reason: str = ""  # "" when all is well; one word
+    reason: str = ""  # one word; "" when all is well
     message: str = ""
     observed_generation: int = 0
     last_transition_time: str = ""  # of the reason
@@ -90,14 +90,14 @@ class ResourceClass(KubeStruct, frozen=True, kw_only=True):
 
 
 class Invalid(msgspec.Struct, frozen=True):
-    """Why an object is no class: one sentence without a final stop."""
+    """Why an object is not a valid class: one sentence without a final stop."""
 
     message: str
     reason: str = INVALID
 
 
 class _Wrong(Exception):
-    """The sentence."""
+    """Carries the sentence of ``Invalid``."""
 
 
 def resource_name(name: str) -> str:
@@ -170,7 +170,7 @@ def _value(written: str | int, key: str) -> str:
 
 
 def _memory(spec: ResourceClassSpec) -> MiB:
-    """Rounded up to MiB: who asks for 4GB gets no less."""
+    """The memory, rounded up to MiB, so that a request for 4GB gets no less."""
     if spec.memory == "":
         return MiB(0)
     size = measure(_value(spec.memory, "spec.memory"))

@@ -1,1 +1,1 @@
-"""Objects and messages of Kubernetes, as far as Fractile reads and writes them."""
+"""Kubernetes objects and messages, as far as Fractile reads and writes them."""

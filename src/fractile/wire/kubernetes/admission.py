@@ -1,7 +1,7 @@
-"""AdmissionReview, version admission.k8s.io/v1: what the API server asks before it stores an object, and the answer.
+"""AdmissionReview, version admission.k8s.io/v1: the API server's request before it stores an object, and the answer.
 
-The object stays raw until somebody wants it: a pod is decoded into the struct of the rest of Fractile, and once more
-into the few fields that only admission looks at. A patch is JSON Patch (RFC 6902), base64 in the answer.
+The object stays raw until it is needed: a pod is decoded into the struct that all of Fractile uses, and once more into
+the few fields that only admission reads. A patch is JSON Patch (RFC 6902), base64 in the answer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from fractile.wire.kubernetes.objects import KubeStruct, Pod
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-LONGEST_WARNING = 256  # characters; the API server cuts what is longer
+LONGEST_WARNING = 256  # characters; the API server cuts longer ones
 MOST_WARNINGS = 10  # of one answer
 _LONGEST_UID = 253
 
@@ -41,7 +41,7 @@ class UserInfo(KubeStruct, frozen=True):
 
 
 class AdmissionRequest(KubeStruct, frozen=True):
-    """``object`` is the text null in a DELETE."""
+    """``object`` is the JSON text ``null`` in a DELETE."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -65,19 +65,19 @@ class SecurityContext(KubeStruct, frozen=True):
 
 
 class EnvVar(KubeStruct, frozen=True):
-    """``value`` is "" where ``valueFrom`` says what it is."""
+    """``value`` is "" if ``valueFrom`` gives it."""
 
     name: str = ""
     value: str | None = None
 
 
 def visible_devices(env: Sequence[EnvVar] | None) -> str:
-    """The value of NVIDIA_VISIBLE_DEVICES; "" for none. Of equal names the last counts."""
+    """The value of NVIDIA_VISIBLE_DEVICES; "" for none. If the name occurs twice, the last counts."""
     return next((e.value or "" for e in reversed(env or ()) if e.name == "NVIDIA_VISIBLE_DEVICES"), "")
 
 
 def blind(said: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Of containers and their values of that variable, those that want no card."""
+    """The containers that ask for no card, from containers and their values of that variable."""
     return {name: value for name, value in said if value in ("none", "void")}
 
 
@@ -92,7 +92,7 @@ class GuardedContainer(KubeStruct, frozen=True):
 
     @property
     def visible_devices(self) -> str:
-        """What its specification says of the variable by which NVIDIA's runtime gives cards; "" for nothing."""
+        """The value in its specification of the variable by which NVIDIA's runtime gives cards; "" for none."""
         return visible_devices(self.env)
 
 
@@ -102,7 +102,7 @@ class GuardedSpec(KubeStruct, frozen=True):
 
 
 class GuardedPod(KubeStruct, frozen=True):
-    """The fields of a pod that only admission looks at."""
+    """The fields of a pod that only admission reads."""
 
     spec: GuardedSpec = GuardedSpec()
 
@@ -111,7 +111,7 @@ class GuardedPod(KubeStruct, frozen=True):
         return frozenset(c.name for c in self._containers if c.privileged)
 
     def blind(self) -> dict[str, str]:
-        """The containers that say that they want no card, by name, and how they say it."""
+        """The containers that ask for no card: name -> value of the variable."""
         return blind((c.name, c.visible_devices) for c in self._containers)
 
     @property
@@ -128,7 +128,7 @@ class ReviewedQuota(KubeStruct, frozen=True):
 
 
 class Op(msgspec.Struct, frozen=True):
-    """One step of a JSON patch. "add" replaces a member of an object that is already there."""
+    """One step of a JSON patch. "add" replaces an existing member of an object."""
 
     op: Literal["add", "remove"]
     path: str
@@ -136,7 +136,7 @@ class Op(msgspec.Struct, frozen=True):
 
 
 class Status(KubeStruct, frozen=True):
-    """Why something is refused: the API server answers its caller with this message and code."""
+    """Why an object is refused: the API server returns this message and code to its caller."""
 
     message: str = ""
     reason: str = ""
@@ -168,7 +168,7 @@ _NOTHING = msgspec.Raw(b"{}")
 
 
 def decode(body: bytes) -> AdmissionRequest:
-    """The request of a review; WireError, with what was expected, when the body is none."""
+    """The request of a review; WireError, with what was expected, when the body is not a review."""
     review = _decode(_review, body, "the body is no AdmissionReview")
     if not review.kind:
         raise WireError(f"the body has no kind; send an {KIND} of {API_VERSION}")
@@ -192,7 +192,7 @@ def guarded(raw: msgspec.Raw) -> GuardedPod:
 
 
 def pod_inside(raw: msgspec.Raw, path: Sequence[str]) -> Pod:
-    """The pod that a template describes, which stands at ``path`` of the object; an empty one when nothing is there."""
+    """The pod that the template at ``path`` of the object describes; an empty pod when there is no template."""
     for step in path:
         raw = _decode(_members, raw, "the object is no object").get(step, _NOTHING)
     return _decode(_pod, raw, "the template is no pod")
@@ -208,7 +208,7 @@ def pointer(*steps: str | int) -> str:
 
 
 def allowed(uid: str, *, patch: Sequence[Op] = (), warnings: Sequence[str] = ()) -> bytes:
-    """Let it pass, changed by the patch."""
+    """The answer that allows the object, changed by the patch."""
     return _encode(
         AdmissionResponse(
             uid=uid,
@@ -221,14 +221,14 @@ def allowed(uid: str, *, patch: Sequence[Op] = (), warnings: Sequence[str] = ())
 
 
 def refused(uid: str, message: str, *, code: int = 403, reason: str = "Forbidden") -> bytes:
-    """Refuse it; ``message`` is what the person reads who sent it."""
+    """The answer that refuses the object; ``message`` is shown to its sender."""
     return _encode(
         AdmissionResponse(uid=uid, allowed=False, status=Status(quoted(message, LONGEST_SENTENCE), reason, code))
     )
 
 
 def _shortened(warnings: Sequence[str]) -> list[str] | None:
-    """Control characters would make the API server drop the warning."""
+    """The warnings, cut and without control characters, for which the API server would drop them."""
     return [printable(w[:LONGEST_WARNING]) for w in warnings[:MOST_WARNINGS]] or None
 
 

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets (policy/v1), trimmed to what says which pods may leave, and how many."""
+"""PodDisruptionBudgets (policy/v1), trimmed to the fields that say which pods may leave, and how many."""
 
 from typing import Any
 
@@ -35,11 +35,11 @@ class PodDisruptionBudget(KubeStruct, frozen=True):
 
 
 MOST_REQUIREMENTS = 64  # of a budget; further ones are not read
-MOST_VALUES = 1000  # in all of them
+MOST_VALUES = 1000  # in all requirements of a budget
 
 
 def budget(found: PodDisruptionBudget) -> EvictionBudget:
-    """What it says of pods; one without a selector says nothing of any."""
+    """The budget as the policy uses it; one without a selector selects no pod."""
     meta, selector = found.metadata, found.spec.selector or _Selector()
     equal, further = selector.match_labels or {}, selector.match_expressions or ()
     values = sum(len(e.values or ()) for e in further)

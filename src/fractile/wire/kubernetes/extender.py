@@ -1,9 +1,9 @@
 """kube-scheduler's extender protocol, v1 (evidence/kube-scheduler.md#extender-protocol).
 
-The Go structs have no JSON tags: outer keys are capitalised, absent values are null, older versions wrote lower case
-and Go ignores case on input. We answer capitalised and accept any case. A status other than 200 makes kube-scheduler
-drop the body, so every answer, errors included, is a 200. Errors and reasons become formats of Go's ``Errorf`` and
-``Eventf``, so none may hold a percent sign (``model.refusal`` sees to the reasons).
+The Go structs have no JSON tags: outer keys are capitalised, absent values are null, older versions wrote lower case,
+and Go ignores case on input. We answer capitalised and accept any case. With a status other than 200 kube-scheduler
+drops the body, so every answer, errors included, is a 200. Errors and reasons become format strings of Go's ``Errorf``
+and ``Eventf``, so they must not contain percent signs (for reasons, ``model.refusal`` removes them).
 """
 
 from collections.abc import Sized
@@ -15,7 +15,7 @@ from fractile.errors import WireError
 from fractile.model.words import unformatted
 from fractile.wire.kubernetes.objects import ObjectMeta, Pod, PodSpec
 
-MOST_NODES = 20_000  # that a request may name; Kubernetes is made for 5,000
+MOST_NODES = 20_000  # that a request may name; Kubernetes is designed for 5,000
 
 _NULL = msgspec.Raw(b"null")
 
@@ -29,13 +29,13 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """The nodes of a kube-scheduler with ``nodeCacheCapable: false``; the objects are returned as they came."""
+    """The nodes of a kube-scheduler with ``nodeCacheCapable: false``; the objects are returned unchanged."""
 
     items: list[msgspec.Raw] | None = None
 
 
 class AskedSpec(PodSpec, frozen=True):
-    """Beside the rest what may hold preferences, as it came."""
+    """A PodSpec with the raw fields that may hold preferences."""
 
     affinity: msgspec.Raw = msgspec.field(default_factory=_nothing)
     topology_spread_constraints: msgspec.Raw = msgspec.field(default_factory=_nothing)
@@ -54,7 +54,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
 
 
 class ListedArgs(msgspec.Struct, frozen=True):
-    """The same with the list of names as it came: thousands are costly to take apart (``wire.known_names``)."""
+    """The same with the raw list of names: decoding thousands is costly (``wire.known_names``)."""
 
     pod: Pod | None = msgspec.field(default=None, name="Pod")
     node_names: msgspec.Raw = msgspec.field(default=_NULL, name="NodeNames")
@@ -131,7 +131,7 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
     meta_victims: dict[str, MetaVictims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
 
     def proposed(self) -> dict[str, MetaVictims]:
-        """Its victims, whichever form the request has."""
+        """The victims by node, in whichever form the request has."""
         if self.meta_victims:
             return {node: victims or MetaVictims() for node, victims in self.meta_victims.items()}
         return {
@@ -143,7 +143,7 @@ class PreemptionArgs(msgspec.Struct, frozen=True):
 
 
 class PreemptionResult(msgspec.Struct, frozen=True):
-    """The answer of preempt, always with UIDs; a node that is missing is one where it does not help."""
+    """The answer of preempt, always with UIDs; on nodes that are left out, preemption does not help."""
 
     nodes: dict[str, MetaVictims] = msgspec.field(default_factory=dict[str, MetaVictims], name="NodeNameToMetaVictims")
 
@@ -167,7 +167,7 @@ _CANONICAL = {
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
-    """The arguments of filter and prioritize; WireError when they name no pod. No nodes at all are an empty list."""
+    """The arguments of filter and prioritize; WireError when they name no pod. Missing nodes become an empty list."""
     args = _decode(_args, body)
     if args.pod is None or (args.node_names is None and args.nodes is None):
         args = _decode(_args, _canonical(body))
@@ -177,7 +177,7 @@ def decode_args(body: bytes) -> ExtenderArgs:
 
 
 def decode_listed(body: bytes) -> ListedArgs:
-    """Likewise, the names as they came: they may be anything yet."""
+    """The same with the raw names, which are not checked yet."""
     args = _decode(_listed, body)
     if args.pod is None or (not args.named and args.nodes is None):
         args = _decode(_listed, _canonical(body))
@@ -187,7 +187,7 @@ def decode_listed(body: bytes) -> ListedArgs:
 
 
 def check_names(names: Sized) -> None:
-    """WireError for more nodes than any cluster has."""
+    """Raise WireError for more nodes than any cluster has."""
     if len(names) > MOST_NODES:
         raise WireError(f"the request names more than {MOST_NODES} nodes")
 
@@ -203,7 +203,7 @@ def decode_binding(body: bytes) -> BindingArgs:
 
 
 def decode_preemption(body: bytes) -> PreemptionArgs:
-    """The arguments of preempt; WireError when they name no pod. No victims at all are an empty proposal."""
+    """The arguments of preempt; WireError when they name no pod. Missing victims become an empty proposal."""
     args = _decode(_preemption, body)
     if args.pod is None or (args.victims is None and args.meta_victims is None):
         args = _decode(_preemption, _canonical(body))
@@ -224,7 +224,7 @@ def names_of(args: ExtenderArgs) -> list[str]:
 
 
 def listed_names(args: ListedArgs) -> list[str]:
-    """Likewise; WireError when they are no names."""
+    """The same; WireError when the raw list does not hold names."""
     return names_of(ExtenderArgs(node_names=_decode(_names, args.node_names), nodes=args.nodes))
 
 
@@ -233,8 +233,7 @@ def node_name(raw: msgspec.Raw) -> str:
 
 
 def prefers(pod: AskedPod) -> bool:
-    """Whether the pod itself would rather be on some nodes than on others. A label that has such a word for its name
-    counts too, which harms nobody."""
+    """Whether the pod itself prefers some nodes to others. A label named like such a field counts too: harmless."""
     spec = pod.spec
     spread = bytes(spec.topology_spread_constraints)
     return b"preferredDuringScheduling" in bytes(spec.affinity) or b"ScheduleAnyway" in spread
@@ -245,12 +244,12 @@ def encode(answer: FilterResult | BindingResult | PreemptionResult | list[HostPr
 
 
 def encode_error(message: str) -> bytes:
-    """An answer that filter and bind both read as an error."""
+    """An answer that kube-scheduler reads as an error of filter and of bind alike."""
     return _encoder.encode(BindingResult(message))
 
 
 def _canonical(body: bytes) -> bytes:
-    """The same object with its outer keys in the case of the Go structs."""
+    """The same JSON object with its outer keys in the case of the Go structs."""
     fields = _decode(_object, body)
     return _encoder.encode({_CANONICAL.get(key.lower(), key): value for key, value in fields.items()})
 

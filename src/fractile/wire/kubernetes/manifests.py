@@ -1,5 +1,5 @@
-"""Kubernetes manifests as a planner reads them: more fields than ``objects`` has, since it must say where a pod could
-run; and the short form of a list of nodes.
+"""Kubernetes manifests as the planner reads them, with more fields than in ``objects``, since it must find where a pod
+could run; and the short form of a list of nodes.
 
     nodes:
       - {name: gpu, count: 4, cpu: 64, memory: 256Gi, gpus: 8, model: A100, card_memory: 80Gi}
@@ -35,7 +35,7 @@ class PlannedNode(Node, frozen=True):
 
 
 class Expression(KubeStruct, frozen=True):
-    """Of a label selector or of a node selector."""
+    """An expression of a label selector or of a node selector."""
 
     key: str
     operator: str
@@ -56,7 +56,7 @@ class NodeAffinity(KubeStruct, frozen=True):
 
 
 class OtherAffinity(KubeStruct, frozen=True):
-    """Of pods to pods: not planned with, only told."""
+    """Affinity between pods: reported, but not used in plans."""
 
     required: list[Any] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
@@ -85,7 +85,7 @@ class Template(KubeStruct, frozen=True):
 
 
 class WorkloadSpec(KubeStruct, frozen=True):
-    """Of Deployment, ReplicaSet and StatefulSet, and of Job, whose number is ``parallelism``."""
+    """The spec of a Deployment, ReplicaSet or StatefulSet, or of a Job, whose number of pods is ``parallelism``."""
 
     template: Template
     replicas: int | None = None
@@ -121,7 +121,7 @@ class DisruptionBudget(KubeStruct, frozen=True):
 
 
 class NodesOfAKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One entry of the short form: ``count`` nodes, with their number after the name if it is more than one."""
+    """One entry of the short form: ``count`` nodes, numbered after the name if there are several."""
 
     name: str
     cpu: Any

@@ -1,5 +1,5 @@
-"""What a pod's own specification puts into the file systems of its containers. Read at the start of a container only:
-the lists and watches of all pods need not carry it."""
+"""What a pod's specification mounts into the file systems of its containers. Read only at the start of a container, so
+that lists and watches of all pods need not carry it."""
 
 from collections.abc import Iterator
 
@@ -28,13 +28,13 @@ class MountingSpec(PodSpec, frozen=True):
 
 
 class MountingPod(Pod, frozen=True):
-    """A pod with the mounts, block devices and files of last messages of its containers, and their runtime."""
+    """A pod with its containers' mounts, block devices and termination message files, and its runtime."""
 
     spec: MountingSpec = MountingSpec()
 
 
 def inside_paths(pod: MountingPod) -> Iterator[tuple[str, str]]:
-    """The name of a container, and a path in it that the specification names, as it is written there."""
+    """Pairs of a container's name and a path in it, as written in the specification."""
     spec = pod.spec
     for container in (*(spec.containers or ()), *(spec.init_containers or ()), *(spec.ephemeral_containers or ())):
         for mount in container.volume_mounts or ():

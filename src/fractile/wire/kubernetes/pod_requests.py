@@ -1,9 +1,9 @@
-"""What a pod requests, and may use at most, of every resource, as Kubernetes adds it up.
+"""A pod's requests and limits of every resource, as Kubernetes adds them up.
 
-The larger of every init container together with the sidecars before it, and of sidecars and containers together; what
-the pod asks for as a whole replaces the sum for CPU, memory and huge pages; its overhead comes on top. A container that
-has a limit and no request requests the limit. Source: k8s.io/component-helpers/resource of 1.36 (PodRequests,
-PodLimits) and the defaults of the API server. A resize that is under way is not looked at.
+The maximum of each init container with the sidecars before it, and of all sidecars and containers together. Pod-level
+requests replace the sum for CPU, memory and huge pages; the pod's overhead is added. A container with a limit but no
+request requests the limit. Source: k8s.io/component-helpers/resource of 1.36 (PodRequests, PodLimits) and the defaults
+of the API server. A resize in progress is ignored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +23,11 @@ _HUGE_PAGES = "hugepages-"
 _NATIVE = "kubernetes.io/"
 _SIDECAR = "Always"
 _THOUSANDTHS = 1000
-_ALIKE = 4096  # spellings that are remembered: the thousands of pods of a workload have the same few
+_ALIKE = 4096  # cached spellings: the thousands of pods of a workload have the same few
 
 
 class CountedSpec(KubeStruct, frozen=True):
-    """The fields that decide about amounts and place."""
+    """The fields that determine amounts and node."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -46,17 +46,18 @@ class CountedPod(KubeStruct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether it takes from a node: it is bound, and its containers have not ended for good."""
+        """Whether it takes from a node: it is bound, and its containers have not ended permanently."""
         return bool(self.spec.node_name) and self.status.phase not in ("Succeeded", "Failed")
 
 
 def is_extended(resource: str) -> bool:
-    """Whether it is one of a device plugin or of an administrator: ``nvidia.com/gpu``, not ``cpu``."""
+    """Whether it is an extended resource, of a device plugin or an administrator: ``nvidia.com/gpu``, not ``cpu``."""
     return "/" in resource and _NATIVE not in resource and not resource.startswith("requests.")
 
 
 def requests(pod: CountedPod, *, if_missing: Mapping[str, Fraction] | None = None) -> Amounts:
-    """``if_missing``: what a container counts with that names no request for it. WireError for what is no amount."""
+    """The pod's requests. ``if_missing``: what a container without a request counts. WireError for an invalid
+    amount."""
     default = if_missing or {}
     summed = _summed(pod, lambda container: {**default, **_requested(container)})
     if pod.spec.resources is not None:
@@ -68,7 +69,7 @@ def requests(pod: CountedPod, *, if_missing: Mapping[str, Fraction] | None = Non
 
 
 def limits(pod: CountedPod) -> Amounts:
-    """Containers without a limit add nothing, so this is a bound only where all have one, as in kubectl describe."""
+    """The pod's limits. As in kubectl describe, containers without one add nothing: a bound only if all have one."""
     summed = _summed(pod, lambda container: _amounts(container.resources.limits if container.resources else None))
     if pod.spec.resources is not None:
         whole = _amounts(pod.spec.resources.limits)
@@ -80,7 +81,7 @@ def limits(pod: CountedPod) -> Amounts:
 
 
 def amounts(said: Mapping[str, Any] | None) -> Amounts:
-    """Of a node's status or any other list of quantities; WireError names the resource."""
+    """Parse the amounts of a node's status or any other map of quantities; WireError names the resource."""
     return _amounts(said)
 
 
@@ -141,7 +142,7 @@ def _total(parts: Iterable[Amounts]) -> Amounts:
 
 
 class CountedNodeStatus(KubeStruct, frozen=True):
-    """``requested`` is no field of Kubernetes: files written by hand say with it what is taken already."""
+    """``requested`` is not a field of Kubernetes: hand-written files give with it what is already taken."""
 
     capacity: dict[str, Any] | None = None
     allocatable: dict[str, Any] | None = None
@@ -156,18 +157,18 @@ class CountedNode(KubeStruct, frozen=True):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What pods may take, as it is written: allocatable, or where a node says none, the capacity."""
+        """What pods may take, as written: allocatable, or the capacity if that is missing."""
         said = self.status.allocatable
         return (self.status.capacity or {}) if said is None else said
 
 
 def rounded_up(amount: Fraction) -> int:
-    """As Kubernetes makes whole numbers of quantities."""
+    """The amount as a whole number, rounded up as in Kubernetes."""
     return -(-amount.numerator // amount.denominator)
 
 
 def quantity(amount: Fraction) -> str:
-    """As Kubernetes writes it, in whole numbers or thousandths, the smallest part that it counts."""
+    """The amount as Kubernetes writes it: a whole number or thousandths, the smallest unit that it counts."""
     if amount.denominator == 1:
         return str(amount.numerator)
     return f"{rounded_up(amount * _THOUSANDTHS)}m"

@@ -1,8 +1,8 @@
-"""CPU and memory of a pod as kube-scheduler counts them, and what a node can give of both.
+"""CPU and memory of a pod as kube-scheduler counts them, and a node's capacity of both.
 
-Source: Kubernetes, "Resource sharing within containers" and KEP-753: the larger of every init container together with
-the sidecars before it, and of sidecars and app containers together; plus the pod's overhead. Amounts that make no sense
-count as 0: the API server would not have stored them, and scores are no place to refuse a pod.
+Source: Kubernetes, "Resource sharing within containers" and KEP-753: the maximum of each init container with the
+sidecars before it, and of all sidecars and app containers together; plus the pod's overhead. Invalid amounts count as
+0: the API server would not have stored them, and a score is not the place to refuse a pod.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from fractile.wire.quantity import parse
 
 _MIB = 2**20
 _MOST = 2**40  # thousandths of CPUs, MiB: larger than any node
-_POD_SLOTS = 110  # kubelet's own limit, where a node does not say
+_POD_SLOTS = 110  # kubelet's default, for nodes that do not report it
 
 
 class PodTotals(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class PodTotals(msgspec.Struct, frozen=True):
 
 
 class NodeCapacity(msgspec.Struct, frozen=True):
-    """What a node can give to pods, and to how many."""
+    """The CPU and memory that a node can give to pods, and its number of pods."""
 
     cpu: int = 0
     memory: int = 0
@@ -46,7 +46,7 @@ NOTHING = PodTotals()
 
 
 def of_pod(pod: Pod) -> PodTotals:
-    """What kube-scheduler counts of the pod."""
+    """What kube-scheduler counts for the pod."""
     running = most = NOTHING
     for container in pod.spec.init_containers or ():
         wanted = _of_container(container)
@@ -59,7 +59,7 @@ def of_pod(pod: Pod) -> PodTotals:
 
 
 def of_node(allocatable: Mapping[str, Any] | None) -> NodeCapacity:
-    """What the node says in its status."""
+    """The capacity from the node's status."""
     said = allocatable or {}
     totals = _of(said, up=False)
     pods = _amount(said.get("pods"), 1, up=False) if "pods" in said else _POD_SLOTS
@@ -83,7 +83,7 @@ def _of(amounts: Mapping[str, Any] | None, *, up: bool = True) -> PodTotals:
     )
 
 
-_CPU, _MEMORY = 1000, -_MIB  # times so much, or, if it is negative, divided by so much
+_CPU, _MEMORY = 1000, -_MIB  # multipliers; a negative one divides
 
 
 def _amount(value: object, unit: int, *, up: bool) -> int:

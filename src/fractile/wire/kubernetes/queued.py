@@ -1,9 +1,9 @@
 """A pod whose node the control plane may choose itself (docs/use/global-placement.md): the fields that say where it
-could run, and what is written for it.
+could run, and the patches for it.
 
-The nomination stands twice, in one write: in ``status.nominatedNodeName``, which kube-scheduler reads, and in an
-annotation, which tells ours from those that preemption makes. The API server takes annotations of a pod through its
-status as well (kubernetes/kubernetes: pkg/registry/core/pod/strategy.go, podStatusStrategy).
+A nomination is written twice in one request: to ``status.nominatedNodeName``, which kube-scheduler reads, and to an
+annotation, which distinguishes ours from those of preemption. The API server also accepts a pod's annotations through
+its status (kubernetes/kubernetes: pkg/registry/core/pod/strategy.go, podStatusStrategy).
 """
 
 from typing import Any, cast
@@ -13,11 +13,11 @@ from fractile.wire.kubernetes.objects import KubeStruct, Pod
 
 ANNOTATION = "fractile.dev/global-placement"  # of a pod or a namespace: "true" or "false"
 GATE = "fractile.dev/placement"  # scheduling gate
-NOMINATED = "fractile.dev/nominated-node"  # annotation: the node that we nominated
+NOMINATED = "fractile.dev/nominated-node"  # annotation: our nominated node
 
 
 class Volume(KubeStruct, frozen=True):
-    """Only the kinds that tie a pod to some nodes."""
+    """A volume, with only the kinds that tie a pod to certain nodes."""
 
     persistent_volume_claim: Any = None
     ephemeral: Any = None
@@ -33,7 +33,7 @@ class QueuedPod(Pod, frozen=True):
 
 
 def gated(pod: Pod) -> bool:
-    """Whether our gate holds it back."""
+    """Whether our gate holds the pod back."""
     return any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
 
 
@@ -42,14 +42,14 @@ def gated_by_others(pod: Pod) -> bool:
 
 
 def nominated_by_us(pod: Pod) -> str:
-    """The node that we nominated, if that nomination still stands."""
+    """The node that we nominated, if that nomination is still in place; else ""."""
     said = (pod.metadata.annotations or {}).get(NOMINATED, "")
     return said if said == pod.status.nominated_node_name else ""
 
 
 def nomination(pod: Pod, node: str) -> dict[str, object]:
-    """The patch of the status, for this incarnation of the pod; of one that kube-scheduler may have in its hands only
-    as it was seen, so that no pod is nominated that is bound already."""
+    """The status patch that nominates a node, for this UID only; for a pod that kube-scheduler may be handling, also
+    for this resourceVersion only, so that a pod that is already bound is not nominated."""
     meta: dict[str, object] = {"uid": pod.metadata.uid, "annotations": {NOMINATED: node}}
     if not gated(pod) and pod.metadata.resource_version:
         meta["resourceVersion"] = pod.metadata.resource_version
@@ -57,7 +57,7 @@ def nomination(pod: Pod, node: str) -> dict[str, object]:
 
 
 def no_nomination(pod: Pod) -> dict[str, object]:
-    """The patch of the status that takes ours back, if the pod is as it was seen."""
+    """The status patch that withdraws our nomination, if the pod has not changed since."""
     meta: dict[str, object] = {"uid": pod.metadata.uid, "annotations": {NOMINATED: None}}
     if pod.metadata.resource_version:
         meta["resourceVersion"] = pod.metadata.resource_version
@@ -65,7 +65,7 @@ def no_nomination(pod: Pod) -> dict[str, object]:
 
 
 def without_gate(pod: Pod) -> dict[str, object]:
-    """The strategic merge patch that takes our gate away, and leaves those of others."""
+    """The strategic merge patch that removes our gate and leaves other gates."""
     return {
         "metadata": {"uid": pod.metadata.uid},
         "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
@@ -73,13 +73,13 @@ def without_gate(pod: Pod) -> dict[str, object]:
 
 
 def without_gates(pod: Pod) -> dict[str, object]:
-    """The merge patch that takes all gates away: of a pod that has ours alone, since gates are never added later. The
-    API server need not merge lists by their keys for it."""
+    """The merge patch that removes all gates, for a pod that has only ours, since gates are never added later. It does
+    not make the API server merge lists by key."""
     return {"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": None}}
 
 
 def for_the_scheduler(pod: QueuedPod) -> str:
-    """What the pod asks for that only kube-scheduler judges; empty when there is nothing."""
+    """A request of the pod that only kube-scheduler can judge; empty if there is none."""
     spec = pod.spec
     affinity = spec.affinity
     others = [affinity.pod_affinity, affinity.pod_anti_affinity] if affinity else []

@@ -9,8 +9,8 @@ and plugins changed over time:
     1.23, 1.24   v1beta3
     1.25 ...     v1
 
-Sources: k8s.io/kube-scheduler/config of each release, pkg/scheduler/framework/plugins/legacy_registry.go of 1.20. What
-is made here is accepted by the real programs (tests/versions).
+Sources: k8s.io/kube-scheduler/config of each release, pkg/scheduler/framework/plugins/legacy_registry.go of 1.20. The
+real programs accept these documents (tests/versions).
 """
 
 import re
@@ -25,7 +25,7 @@ from fractile.wire.kubernetes.scoring import CPU_AND_MEMORY, Strategy, StrategyK
 OLDEST, NEWEST = 20, 36  # minor versions
 LAST_WITH_POLICY = 22
 WEIGHT = 100
-OTHERS = 15  # kube-scheduler's default weights in sum: 12 in 1.36, and some for plugins that may come
+OTHERS = 15  # sum of kube-scheduler's default weights: 12 in 1.36, and a reserve for new plugins
 DEFAULT_PROFILE = "default-scheduler"
 KUBECONFIG = "/etc/kubernetes/scheduler.conf"  # kubeadm's
 
@@ -35,7 +35,7 @@ Document = dict[str, Any]
 _VERSION = re.compile(r"v?1\.([0-9]{1,3})(?:\.[0-9]{1,3})?", re.ASCII)
 _TIMEOUT = 5  # seconds
 _NANOSECONDS = 1_000_000_000
-_ONE_PLUGIN_EACH = 21  # the last minor version with them
+_ONE_PLUGIN_EACH = 21  # the last minor version with one plugin per strategy
 _LEAST = "NodeResourcesLeastAllocated"
 _OLD_PLUGINS = {
     StrategyKind.MOST: "NodeResourcesMostAllocated",
@@ -43,7 +43,7 @@ _OLD_PLUGINS = {
     StrategyKind.LEAST: _LEAST,
 }
 _FIT = "NodeResourcesFit"
-# The default priorities of a Policy file but for LeastRequestedPriority, which pulls against bin packing.
+# The default priorities of a Policy file except LeastRequestedPriority, which counteracts bin packing.
 _PRIORITIES = {
     "SelectorSpreadPriority": 1,
     "InterPodAffinityPriority": 1,
@@ -57,7 +57,7 @@ _PRIORITIES = {
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """Files on the machine of kube-scheduler. ``insecure``: whoever answers is believed."""
+    """Files on the machine of kube-scheduler. ``insecure``: the server's certificate is not checked."""
 
     ca: str = ""
     cert: str = ""
@@ -72,11 +72,11 @@ class ExtenderConfig(msgspec.Struct, frozen=True):
     url: str
     managed: Mapping[str, bool]
     tls: Tls = Tls()
-    weight: int = WEIGHT  # one step of ten then outweighs the spreading of equal pods, which undoes packing
+    weight: int = WEIGHT  # one of ten steps then outweighs the spreading of equal pods, which undoes packing
 
 
 class SchedulerConfigOptions(msgspec.Struct, frozen=True):
-    """What the configuration is to say. ``weight``: of the strategy among the other scores of kube-scheduler."""
+    """The wanted configuration. ``weight``: of the strategy among kube-scheduler's other scores."""
 
     minor: int
     form: Form
@@ -88,13 +88,13 @@ class SchedulerConfigOptions(msgspec.Struct, frozen=True):
 
 
 def clear_lead(weight: int = WEIGHT, others: int = OTHERS) -> int:
-    """By how many steps of the extender a node must be ahead so that all other scores together cannot make up for it.
-    ``others``: the sum of the weights of kube-scheduler's plugins. More than 10 is never."""
+    """How many extender steps a node must be ahead so that all other scores together cannot outweigh it. ``others``:
+    the sum of the weights of kube-scheduler's plugins. More than 10 means never."""
     return 100 * others // (10 * weight) + 1
 
 
 def minor_of(text: str) -> int:
-    """The minor version of ``1.28``, ``v1.28`` or ``1.28.3``; WireError for what is not served."""
+    """The minor version of ``1.28``, ``v1.28`` or ``1.28.3``; WireError for an unsupported version."""
     found = _VERSION.fullmatch(text.strip())
     if found is None:
         raise WireError(f"{text[:40]!r} is not a version of Kubernetes such as 1.28")
@@ -105,7 +105,7 @@ def minor_of(text: str) -> int:
 
 
 def api_version(minor: int) -> str:
-    """Of ``KubeSchedulerConfiguration``: the newest one that the version serves."""
+    """The newest API version of ``KubeSchedulerConfiguration`` that the release supports."""
     if minor <= _ONE_PLUGIN_EACH:
         version = "v1beta1"
     elif minor == LAST_WITH_POLICY:
@@ -116,12 +116,12 @@ def api_version(minor: int) -> str:
 
 
 def document(wish: SchedulerConfigOptions) -> Document:
-    """The whole document; WireError when that version's form cannot say it."""
+    """The whole document; WireError when that version's form cannot express it."""
     return _policy(wish) if wish.form == "policy" else _configuration(wish)
 
 
 def extender_of(extender: ExtenderConfig) -> Document:
-    """As ``KubeSchedulerConfiguration`` spells it, alike in all its versions."""
+    """The extender's entry in ``KubeSchedulerConfiguration``, the same in all its versions."""
     return {
         "urlPrefix": extender.url,
         "filterVerb": "filter",
@@ -134,7 +134,7 @@ def extender_of(extender: ExtenderConfig) -> Document:
         "httpTimeout": f"{_TIMEOUT}s",
         "nodeCacheCapable": True,
         "ignorable": False,
-        # Visible to the scheduler, so that its own sums, quota and preemption work (scheduler extender API v1).
+        # Visible to kube-scheduler, so that its own sums, quota and preemption work (scheduler extender API v1).
         "managedResources": [
             {"name": name, "ignoredByScheduler": ignored} for name, ignored in extender.managed.items()
         ],
@@ -162,7 +162,7 @@ def _scored(wish: SchedulerConfigOptions) -> Document:
     assert wish.strategy is not None
     old = wish.minor <= _ONE_PLUGIN_EACH
     plugin = _OLD_PLUGINS[wish.strategy.kind] if old else _FIT
-    # Taken out and put in again, since a plugin of the default list keeps its weight of 1 otherwise in old versions.
+    # Disabled and enabled again: in old versions a default plugin otherwise keeps its weight of 1.
     score = {
         "disabled": [{"name": _LEAST if old else _FIT}],
         "enabled": [{"name": plugin, "weight": wish.weight}],
@@ -229,7 +229,8 @@ def _priorities(wish: SchedulerConfigOptions) -> list[Document]:
 
 
 def _policy_extender(extender: ExtenderConfig) -> Document:
-    """``enableHttps`` in its old spelling, the time in nanoseconds (LegacyExtender)."""
+    """The extender's entry in a Policy file: ``enableHttps`` in its old spelling, the timeout in nanoseconds
+    (LegacyExtender)."""
     fields = extender_of(extender)
     https = fields.pop("enableHTTPS")
     return {**fields, "enableHttps": https, "httpTimeout": _TIMEOUT * _NANOSECONDS}

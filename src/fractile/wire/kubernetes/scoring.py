@@ -1,7 +1,7 @@
-"""How kube-scheduler is told to score nodes by their resources: strategy, resources with weights, shape.
+"""How kube-scheduler scores nodes by their resources: strategy, resources with weights, shape.
 
-Read from what people write on a command line and from kube-scheduler's own configuration, old and new. The rules are
-Kubernetes' own (pkg/scheduler/apis/config/validation), so that what passes here is not refused there.
+Read from the command line and from kube-scheduler's own configuration, old and new. The rules are Kubernetes' own
+(pkg/scheduler/apis/config/validation), so that kube-scheduler accepts what is accepted here.
 """
 
 import re
@@ -33,7 +33,7 @@ class StrategyKind(StrEnum):
 
     @property
     def kubernetes(self) -> str:
-        """``MostAllocated`` and so on."""
+        """Kubernetes' name: ``MostAllocated`` and so on."""
         return "".join(part.title() for part in self.value.split("-"))
 
 
@@ -56,18 +56,18 @@ CPU_AND_MEMORY = (Weighted("cpu"), Weighted("memory"))  # kube-scheduler's own d
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """One way to score. ``shape`` counts for the ratio only."""
+    """One way to score. ``shape`` is used by the ratio only."""
 
     kind: StrategyKind
     resources: tuple[Weighted, ...] = CPU_AND_MEMORY
     shape: tuple[ShapePoint, ...] = BIN_PACKING
 
 
-DEFAULT = Strategy(StrategyKind.LEAST)  # what kube-scheduler does when nobody says anything
+DEFAULT = Strategy(StrategyKind.LEAST)  # kube-scheduler's default
 
 
 def parse_shape(text: str) -> tuple[ShapePoint, ...]:
-    """``0:0,40:2,100:10``; WireError with the rule that it breaks."""
+    """Parse ``0:0,40:2,100:10``; WireError with the rule that it breaks."""
     points: list[ShapePoint] = []
     for part in text.split(","):
         found = _POINT.fullmatch(part.strip())
@@ -78,7 +78,7 @@ def parse_shape(text: str) -> tuple[ShapePoint, ...]:
 
 
 def parse_resources(text: str) -> tuple[Weighted, ...]:
-    """``nvidia.com/gpu=5,cpu=1``, a weight of 1 may be left out; WireError with the rule that it breaks."""
+    """Parse ``nvidia.com/gpu=5,cpu=1``; a weight of 1 may be left out. WireError with the rule that it breaks."""
     found: list[Weighted] = []
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")
@@ -89,7 +89,7 @@ def parse_resources(text: str) -> tuple[Weighted, ...]:
 
 
 def checked_shape(points: tuple[ShapePoint, ...]) -> tuple[ShapePoint, ...]:
-    """The points themselves; WireError unless they rise in utilisation and are within 0..100 and 0..10."""
+    """Return the points; WireError unless they rise in utilisation and are within 0..100 and 0..10."""
     if not 1 <= len(points) <= _MOST_POINTS:
         raise WireError("a shape has at least one point and at most 101")
     for point in points:
@@ -106,7 +106,7 @@ def checked_shape(points: tuple[ShapePoint, ...]) -> tuple[ShapePoint, ...]:
 
 
 def checked_resources(resources: tuple[Weighted, ...]) -> tuple[Weighted, ...]:
-    """The resources themselves; WireError for a name that none has, one named twice, or a weight not in 1..100."""
+    """Return the resources; WireError for an invalid name, a duplicate, or a weight outside 1..100."""
     if not 1 <= len(resources) <= _MOST_RESOURCES:
         raise WireError("at least one resource must be named, and at most 64")
     seen: set[str] = set()
@@ -168,7 +168,7 @@ class _Policy(msgspec.Struct, frozen=True):
 
 
 _PRIORITIES = {"MostRequestedPriority": StrategyKind.MOST, "LeastRequestedPriority": StrategyKind.LEAST}
-# Plugins of 1.20 and 1.21 that were one strategy each; NodeResourcesFit has them all since v1beta2.
+# Plugins of 1.20 and 1.21, one per strategy; NodeResourcesFit has had them all since v1beta2.
 _OLD_PLUGINS = {
     "NodeResourcesMostAllocated": StrategyKind.MOST,
     "RequestedToCapacityRatio": StrategyKind.RATIO,
@@ -178,9 +178,10 @@ _FIT = "NodeResourcesFit"
 
 
 def of_configuration(document: object, scheduler_name: str = "") -> Strategy:
-    """The strategy of one profile of any version of ``KubeSchedulerConfiguration``: the one called so, else the first.
+    """The strategy of one profile in any version of ``KubeSchedulerConfiguration``: the one with that name, else the
+    first.
 
-    What it leaves out is kube-scheduler's default. WireError when it makes no sense.
+    Missing fields get kube-scheduler's defaults. WireError when it is invalid.
     """
     profiles = _converted(document, _Configuration, "KubeSchedulerConfiguration").profiles or [_Profile()]
     chosen = next((p for p in profiles if p.scheduler_name == scheduler_name), profiles[0])
@@ -204,7 +205,7 @@ def of_fit(args: object) -> Strategy:
 
 
 def of_policy(document: object) -> Strategy:
-    """The strategy of a Policy file: its first priority that is one, as a file with two of them is seldom meant."""
+    """The strategy of a Policy file: its first priority that is a strategy; a file with two is rarely intended."""
     priorities = _converted(document, _Policy, "Policy").priorities
     for priority in priorities or ():
         ratio = (priority.argument or _Argument()).requested_to_capacity_ratio_arguments
@@ -212,7 +213,7 @@ def of_policy(document: object) -> Strategy:
             return _strategy(StrategyKind.RATIO, ratio.resources, ratio.shape)
         if priority.name in _PRIORITIES:
             return Strategy(_PRIORITIES[priority.name])
-    if priorities is None:  # kube-scheduler's own list
+    if priorities is None:  # kube-scheduler's default list
         return DEFAULT
     raise WireError(f"the Policy scores nodes by none of {', '.join(_PRIORITIES)} and RequestedToCapacityRatio")
 

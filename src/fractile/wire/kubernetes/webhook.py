@@ -1,6 +1,6 @@
-"""The objects that we change without knowing all of their fields: the Secret of the webhook's certificates, and the
-webhook configurations. They are replaced whole (with the resourceVersion that was read): what we do not know stays.
-The Secret alone is made, too, when it was deleted.
+"""Objects that we change without knowing all of their fields: the Secret of the webhook's certificates, and the webhook
+configurations. They are replaced as a whole (with the resourceVersion that was read), and unknown fields are kept. Only
+the Secret is also recreated if it was deleted.
 """
 
 from base64 import b64decode, b64encode
@@ -11,13 +11,13 @@ from typing import Any, cast
 from fractile.errors import WireError
 
 CERT_MANAGER = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations that say that somebody else writes the bundle."""
+"""Annotations that say that another program writes the bundle."""
 
 Json = dict[str, Any]
 
 
 def secret_value(secret: Json, key: str) -> bytes:
-    """One value of a Secret; empty when it is not there or no base64."""
+    """One value of a Secret; empty when it is missing or not base64."""
     data: Any = secret.get("data")
     try:
         return b64decode(data[key], validate=True)
@@ -32,8 +32,8 @@ def with_values(secret: Json, values: Mapping[str, bytes]) -> Json:
 
 
 def secret_again(before: Json, name: str) -> Json:
-    """A Secret to be applied in place of one that was deleted. ``before``: that one as it was last seen, if it was; its
-    data, labels and annotations come back (helm knows its own objects by these)."""
+    """A Secret to apply in place of a deleted one. ``before``: the deleted one as last seen, if it was seen; its data,
+    labels and annotations are restored (helm identifies its objects by these)."""
     old = _object(before.get("metadata"))
     kept = {key: old[key] for key in ("labels", "annotations") if old.get(key)}
     metadata = {"name": name, **kept}
@@ -46,8 +46,8 @@ def _object(value: Any) -> Json:
 
 
 def with_bundle(configuration: Json, bundle: bytes) -> Json | None:
-    """The configuration with this bundle of authorities in each of its webhooks; None when nothing has to be changed.
-    WireError when it is no configuration."""
+    """The configuration with this bundle of authorities in each of its webhooks; None when nothing has to change.
+    WireError when it is not a webhook configuration."""
     text = b64encode(bundle).decode()
     try:
         annotations: Json = configuration["metadata"].get("annotations") or {}

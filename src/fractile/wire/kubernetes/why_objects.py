@@ -1,4 +1,4 @@
-"""Pods and events as ``fractile why`` reads them: what the scheduler, kubelet and everybody else said about one pod."""
+"""Pods and events as ``fractile why`` reads them: what kube-scheduler, kubelet and others reported about a pod."""
 
 import msgspec
 
@@ -62,13 +62,13 @@ class ObservedPod(PlannedPod, frozen=True):
 
     @property
     def blind(self) -> dict[str, str]:
-        """The containers that say that they want no card, by name, and how they say it."""
+        """The containers that ask for no card: name -> value of the variable."""
         containers = (*(self.spec.init_containers or ()), *(self.spec.containers or ()))
         return blind((c.name, visible_devices(c.env)) for c in containers)
 
     @property
     def scheduled(self) -> ConditionWithReason | None:
-        """The condition that whoever schedules the pod sets."""
+        """The condition that the pod's scheduler sets."""
         return next((c for c in self.status.conditions or () if c.type == "PodScheduled"), None)
 
 
@@ -86,7 +86,7 @@ class Involved(KubeStruct, frozen=True):
 
 
 class Event(KubeStruct, frozen=True):
-    """``v1`` Event; of the two ways to say when, the newer one leaves the older empty."""
+    """``v1`` Event. It has two forms of its times; the newer form leaves the fields of the older one empty."""
 
     metadata: ObjectMeta = ObjectMeta()
     involved_object: Involved = Involved()
@@ -103,12 +103,12 @@ class Event(KubeStruct, frozen=True):
 
     @property
     def first(self) -> str:
-        """When it was said first, in RFC 3339."""
+        """When it first occurred, in RFC 3339."""
         return self.first_timestamp or self.event_time or self.last
 
     @property
     def last(self) -> str:
-        """When it was said last, in RFC 3339."""
+        """When it last occurred, in RFC 3339."""
         newest = self.series.last_observed_time if self.series else None
         return newest or self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
 
@@ -118,6 +118,6 @@ class Event(KubeStruct, frozen=True):
 
 
 class WebhookPresence(msgspec.Struct, frozen=True):
-    """The configuration of the webhook, of which only its being there matters."""
+    """The configuration of the webhook, of which only the presence matters."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -1,1 +1,1 @@
-"""What commands print with ``-o json``, and what the agents' pages say."""
+"""The output of commands with ``-o json``, and of the programs' HTTP pages."""

@@ -1,8 +1,8 @@
-"""``fractile allocations -o json|yaml``: what nodes give of every resource and what pods take, fractile.dev/v1alpha1.
+"""``fractile allocations -o json|yaml``: what nodes offer of every resource and what pods take, fractile.dev/v1alpha1.
 
-Every field is always there. Amounts are Kubernetes quantities, exact: ``500m`` or whole numbers (CPUs, bytes, devices);
-``free`` is below 0 where more is requested than there is. docs/reference/allocations.md explains each field; the golden
-file is tests/wire/golden/allocation-report.json.
+Every field is always present. Amounts are exact Kubernetes quantities: ``500m`` or whole numbers (CPUs, bytes,
+devices); ``free`` is negative where more is requested than there is. docs/reference/allocations.md explains each field;
+the golden file is tests/wire/golden/allocation-report.json.
 """
 
 import msgspec
@@ -18,8 +18,8 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResourceAllocation(_Struct, frozen=True, kw_only=True):
-    """One resource of one node, or of all that are shown. ``utilization_percent`` is null where nothing is allocatable;
-    one digit after the point. ``nodes``: how many of them have it or are asked for it."""
+    """One resource of one node, or of all nodes shown. ``utilization_percent`` has one decimal and is null where
+    nothing is allocatable. ``nodes``: how many nodes offer it or have requests for it."""
 
     resource: str
     extended: bool
@@ -33,7 +33,7 @@ class ResourceAllocation(_Struct, frozen=True, kw_only=True):
 
 
 class NodeAllocations(_Struct, frozen=True):
-    """``pods``: those that count, bound and not ended."""
+    """One node. ``pods``: the number of pods that count, bound and not ended."""
 
     node: str
     pods: int
@@ -41,7 +41,7 @@ class NodeAllocations(_Struct, frozen=True):
 
 
 class AllocationReport(_Struct, frozen=True, kw_only=True):
-    """The whole report; ``totals`` over the nodes and resources in it."""
+    """The whole report; ``totals`` are over its nodes and resources."""
 
     api_version: str = API_VERSION
     kind: str = KIND
@@ -60,13 +60,13 @@ def encode(report: AllocationReport) -> str:
 
 def encode_yaml(report: AllocationReport) -> str:
     """The same content as YAML."""
-    import yaml  # late: only -o yaml needs it
+    import yaml  # imported late: only -o yaml needs it
 
     return yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False, allow_unicode=True)
 
 
 def decode(text: str | bytes) -> AllocationReport:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     try:
         found = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:

@@ -1,7 +1,7 @@
 """``fractile classes`` and ``fractile devices`` as JSON and YAML, version fractile.dev/v1alpha1.
 
-Every field is always there, so that scripts need no defaults. Memory is in MiB (2^20 bytes), parts of a card's time are
-in percent. Each field is explained in docs/reference/class-reports.md; the golden files are class-report.json and
+Every field is always present, so scripts need no defaults. Memory is in MiB (2^20 bytes), parts of a card's time are in
+percent. Each field is explained in docs/reference/class-reports.md; the golden files are class-report.json and
 device-report.json in tests/wire/golden.
 """
 
@@ -21,7 +21,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceSums(_Struct, frozen=True):
-    """Devices. The free ones are healthy, and nobody holds any part of them."""
+    """Numbers of devices. Free devices are healthy and completely unused."""
 
     total: int
     free: int
@@ -29,7 +29,7 @@ class DeviceSums(_Struct, frozen=True):
 
 
 class UnitSums(_Struct, frozen=True):
-    """Units: if nobody held any, and those that still fit."""
+    """Numbers of units: if none were held, and those that still fit."""
 
     total: int
     free: int
@@ -48,7 +48,7 @@ class ClassEntry(_Struct, frozen=True, kw_only=True):
     where it is ``shared``."""
 
     name: str
-    resource: str  # by which containers ask for it
+    resource: str  # the name by which containers ask for it
     device_type: str
     selector: tuple[str, ...]
     memory_mib: int = msgspec.field(name="memoryMiB")
@@ -71,8 +71,8 @@ class ClassReport(_Struct, frozen=True, kw_only=True):
 
 
 class DeviceHolder(_Struct, frozen=True, kw_only=True):
-    """A container that holds a part of a device: of a GPU memory and cores, of another device shares. ``deleted``: its
-    pod is gone and its processes are not; the names are "" where they are not known."""
+    """A container that holds a part of a device: memory and cores of a GPU, or shares of another device. ``deleted``:
+    its pod was deleted but its processes still run; unknown names are ""."""
 
     namespace: str
     pod: str
@@ -84,8 +84,8 @@ class DeviceHolder(_Struct, frozen=True, kw_only=True):
 
 
 class DeviceEntry(_Struct, frozen=True, kw_only=True):
-    """One device. ``held_*`` is what pods cost it at their peak, and what processes of deleted pods hold; ``classes``
-    are those it belongs to."""
+    """One device. ``held_*``: what pods take of it at their peak plus what processes of deleted pods hold; ``classes``:
+    those it belongs to."""
 
     name: str
     id: str
@@ -108,7 +108,7 @@ class DeviceEntry(_Struct, frozen=True, kw_only=True):
 
 
 class DeviceReport(_Struct, frozen=True, kw_only=True):
-    """The devices that were asked for, by node, type and index."""
+    """The requested devices, sorted by node, type and index."""
 
     api_version: str = API_VERSION
     kind: str = DEVICES_KIND
@@ -125,18 +125,18 @@ def encode(report: ClassReport | DeviceReport) -> str:
 
 def encode_yaml(report: ClassReport | DeviceReport) -> str:
     """The same content as YAML."""
-    import yaml  # late: only -o yaml needs it
+    import yaml  # imported late: only -o yaml needs it
 
     return yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False, allow_unicode=True)
 
 
 def decode_classes(text: str | bytes) -> ClassReport:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     return _decode(text, ClassReport, CLASSES_KIND)
 
 
 def decode_devices(text: str | bytes) -> DeviceReport:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     return _decode(text, DeviceReport, DEVICES_KIND)
 
 

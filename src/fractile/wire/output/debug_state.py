@@ -1,9 +1,9 @@
-"""``/debug/state``: what a program believes at this moment. Version fractile.dev/debug/v1.
+"""``/debug/state``: the current internal state of a program. Version fractile.dev/debug/v1.
 
-Every field is always there. Memory is in MiB (2^20 bytes), parts of a card in percent, times and ages in seconds;
-``time`` is since 1970. Placements are as in the annotation (``wire.placement``). Nothing in here is a secret: no token,
-key, certificate, environment or text of a ConfigMap. docs/reference/debug-state.md explains the fields; the golden
-files are tests/wire/golden/debug-control-plane.json and debug-agent.json.
+Every field is always present. Memory is in MiB (2^20 bytes), parts of a card are in percent, times and ages in seconds;
+``time`` is since 1970. Placements are as in the annotation (``wire.fractile.placement``). It contains no secrets: no
+token, key, certificate, environment or text of a ConfigMap. docs/reference/debug-state.md explains the fields; the
+golden files are tests/wire/golden/debug-control-plane.json and debug-agent.json.
 """
 
 from typing import Literal
@@ -21,7 +21,7 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessState(_Struct, frozen=True):
-    """What the program itself takes. ``tasks`` of its event loop, by what they run, with how many of each."""
+    """What the program itself uses. ``tasks``: the number of tasks of its event loop, by what they run."""
 
     version: str
     pid: int
@@ -44,8 +44,8 @@ class FeedState(_Struct, frozen=True):
 
 
 class LeadState(_Struct, frozen=True):
-    """``lease`` "": the only replica. ``left``: seconds for which the lead is sure, None without a lease; ``term``:
-    stands in every Binding."""
+    """``lease`` "": the only replica. ``left``: seconds for which leadership is certain, None without a lease;
+    ``term``: written into every Binding."""
 
     lease: str
     identity: str
@@ -68,7 +68,7 @@ class CardStateReport(_Struct, frozen=True):
 
 
 class NodeStateReport(_Struct, frozen=True):
-    """The cards that take pods, then devices that are no GPUs."""
+    """The cards that take pods, then non-GPU devices."""
 
     node: str
     cards: tuple[CardStateReport, ...]
@@ -76,8 +76,8 @@ class NodeStateReport(_Struct, frozen=True):
 
 
 class HoldState(_Struct, frozen=True):
-    """One pod of the ledger. ``age``: since it was assumed or seen; ``doubted``: assumed for so long that the API
-    server is asked what became of it."""
+    """One pod of the ledger. ``age``: since it was assumed or seen; ``doubted``: assumed for so long that its state is
+    read from the API server."""
 
     uid: str
     namespace: str
@@ -88,14 +88,14 @@ class HoldState(_Struct, frozen=True):
 
 
 class ConflictState(_Struct, frozen=True):
-    """A placement that the cards cannot bear; it holds nothing."""
+    """A placement that exceeds its cards; it holds nothing."""
 
     uid: str
     placement: msgspec.Raw
 
 
 class WaitingState(_Struct, frozen=True):
-    """An unbound pod that asks for something of ours, the oldest first. ``refusal``: why its request makes no sense."""
+    """An unbound pod that asks for one of our resources; the oldest first. ``refusal``: why its request is invalid."""
 
     uid: str
     namespace: str
@@ -125,8 +125,8 @@ class LedgerState(_Struct, frozen=True):
 
 
 class ControlPlaneState(_Struct, frozen=True):
-    """A replica that does not lead knows of no ledger. ``expected``: hints about pods that were just scored;
-    ``victims_for``: pods for which victims are remembered; ``options``: of the command line."""
+    """The state of the control plane; only the leader has a ledger. ``expected``: hints about recently scored pods;
+    ``victims_for``: pods whose victims are cached; ``options``: of the command line."""
 
     time: float
     process: ProcessState
@@ -145,7 +145,7 @@ class ControlPlaneState(_Struct, frozen=True):
 
 
 class PluginState(_Struct, frozen=True):
-    """One resource as kubelet is told of it: ids, and how many of them are healthy."""
+    """One resource as reported to kubelet: the number of ids, and how many are healthy."""
 
     resource: str
     registered: bool
@@ -154,7 +154,7 @@ class PluginState(_Struct, frozen=True):
 
 
 class DeviceState(_Struct, frozen=True):
-    """A card, or another device, and what the agent thinks of its health."""
+    """A card or another device, and the agent's verdict on its health."""
 
     uuid: str
     index: int
@@ -165,7 +165,7 @@ class DeviceState(_Struct, frozen=True):
 
 
 class DirectoryState(_Struct, frozen=True):
-    """One container's directory. Empty fields: its limits are not written yet. ``flags``: of the page of limits;
+    """One container's directory. Fields are empty until its limits are written. ``flags``: of the page of limits;
     ``cards``: bytes by UUID."""
 
     token: str
@@ -178,8 +178,8 @@ class DirectoryState(_Struct, frozen=True):
 
 
 class AgentState(_Struct, frozen=True):
-    """``library``: the version that new containers get, "" when limits are not enforced. ``looks``: rounds of reading
-    usage, ``late``: those that took too long."""
+    """``library``: the version that new containers get, "" when limits are not enforced. ``looks``: readings of usage;
+    ``late``: those that took too long."""
 
     time: float
     node: str
@@ -207,7 +207,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def decode(data: str | bytes) -> DebugState:
-    """The inverse; WireError for anything else."""
+    """The inverse of ``encode``; WireError for anything else."""
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.schema != SCHEMA:

@@ -1,7 +1,7 @@
-"""``fractile inspect -o json|yaml``: the cards of a cluster and who holds what, version fractile.dev/v1alpha1.
+"""``fractile inspect -o json|yaml``: the cards of a cluster and their holders, version fractile.dev/v1alpha1.
 
-Every field is always there, so that scripts need no defaults. Memory is in MiB (2^20 bytes), shares are in percent.
-Each field is explained in docs/reference/inspect.md; the golden file is tests/wire/golden/inspection.json.
+Every field is always present, so scripts need no defaults. Memory is in MiB (2^20 bytes), shares are in percent. Each
+field is explained in docs/reference/inspect.md; the golden file is tests/wire/golden/inspection.json.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ class _Struct(msgspec.Struct, frozen=True, rename=_camel):
 
 
 class Amounts(_Struct, frozen=True):
-    """Sums over cards. Free memory counts healthy cards only: nothing is placed on the others."""
+    """Sums over cards. Free memory counts healthy cards only, since nothing is placed on others."""
 
     cards: int
     memory_mib: int
@@ -45,7 +45,7 @@ class ContainerShare(_Struct, frozen=True):
 
 class CardHolder(_Struct, frozen=True):
     """A pod on a card, with its peak there: max(each init container + sidecars before it, sidecars + apps). ``phase``
-    is Deleted for one that is gone and whose processes still hold it; its names are "" where they are not known."""
+    is Deleted for a deleted pod whose processes still hold it; its unknown names are ""."""
 
     namespace: str
     name: str
@@ -81,22 +81,22 @@ class NodeReport(_Struct, frozen=True):
 
 
 class WaitingContainer(_Struct, frozen=True):
-    """What one container of a waiting pod asks for: ``amount`` of ``resource`` in its units, or ``count`` cards."""
+    """The request of one container of a waiting pod: ``amount`` of ``resource`` in its units, or ``count`` cards."""
 
     container: str
     role: str
     resource: str
     amount: int
     count: int
-    memory_mib: int  # on each card; 0 when whole cards are asked for
+    memory_mib: int  # on each card; 0 for whole cards
     exclusive: bool
-    cores_percent: int = 0  # of each card's time; 100 for whole cards, 0 when none is asked for
-    memory_percent: int = 0  # of each card's memory, when it is asked for so
-    device_class: str = ""  # by which it asks; what that gives is known when it is placed
+    cores_percent: int = 0  # of each card's time; 100 for whole cards, 0 for no request
+    memory_percent: int = 0  # of each card's memory, if requested as a percentage
+    device_class: str = ""  # the requested class; what it gives is known when the pod is placed
 
 
 class WaitingPodReport(_Struct, frozen=True):
-    """A pod that asks for a GPU and is bound to no node. ``refusal`` is set when its request makes no sense."""
+    """A pod that asks for a GPU and is not bound to a node. ``refusal`` is set if its request is invalid."""
 
     namespace: str
     name: str
@@ -107,7 +107,7 @@ class WaitingPodReport(_Struct, frozen=True):
 
 
 class Problem(_Struct, frozen=True):
-    """Something that the numbers above leave out or that a person should look at."""
+    """Something that the numbers above leave out or that needs attention."""
 
     kind: str  # Pod or ExtendedResource
     namespace: str
@@ -139,13 +139,13 @@ def encode(inspection: Inspection) -> str:
 
 def encode_yaml(inspection: Inspection) -> str:
     """The same content as YAML."""
-    import yaml  # late: only -o yaml needs it
+    import yaml  # imported late: only -o yaml needs it
 
     return yaml.safe_dump(msgspec.to_builtins(inspection), sort_keys=False, allow_unicode=True)
 
 
 def decode(text: str | bytes) -> Inspection:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     try:
         found = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:

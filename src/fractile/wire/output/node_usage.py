@@ -1,8 +1,8 @@
-"""What nodes use: one as its agent answers ``GET /v1/usage``, all as `fractile top -o json` prints. Version 1.
+"""Usage of nodes: of one in the agent's answer to ``GET /v1/usage``, of all in `fractile top -o json`. Version 1.
 
-Bytes are bytes, seconds are seconds, percent are of one card. A field that nothing could tell is null: without NVML the
-driver's figures, without an arbiter what was waited for, with an unreadable region what the container says itself.
-Programs must accept fields that they do not know.
+Amounts are in bytes, seconds and percent of one card. Unknown fields are null: the driver's figures without NVML,
+waiting times without an arbiter, and the container's own figures if its region is unreadable. Programs must accept
+fields that they do not know.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ import msgspec
 from fractile.errors import WireError
 
 VERSION = 1
-DEFAULT_PORT = 5678  # of the agent, as gpu-manager's
+DEFAULT_PORT = 5678  # of the agent, the same as gpu-manager's
 
 Kind = Literal["no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod"]
 KINDS: tuple[Kind, ...] = ("no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod")
@@ -23,7 +23,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CardUsage(_Part, frozen=True, kw_only=True):
-    """One card: what the driver says, and what of it is promised to containers that run."""
+    """One card: the driver's figures, and what is promised to running containers."""
 
     uuid: str
     index: int
@@ -52,7 +52,7 @@ class SliceUsage(_Part, frozen=True, kw_only=True):
     refusals: int | None = None
     driver_bytes: int | None = None  # by NVML, sum of its processes
     utilization_percent: int | None = None  # by NVML, sum of its processes
-    share_percent: float | None = None  # of the card's time that it held in the last seconds, by the arbiter
+    share_percent: float | None = None  # of the card's time, held in the last seconds, by the arbiter
     held_seconds: float | None = None  # since the agent started, by the arbiter, like the next two
     waited_seconds: float | None = None
     throttled_seconds: float | None = None
@@ -62,7 +62,7 @@ class SliceUsage(_Part, frozen=True, kw_only=True):
 
     @property
     def held_bytes(self) -> int | None:
-        """What its processes hold: by the driver, where that says so, else by the ledger."""
+        """What its processes hold: by the driver if known, else by the ledger."""
         return self.used_bytes if self.driver_bytes is None else self.driver_bytes
 
 
@@ -72,23 +72,23 @@ class ContainerUsage(_Part, frozen=True, kw_only=True):
     pod: str
     container: str
     enforced: bool
-    processes: int  # that its region knows and that live
+    processes: int  # live processes in its region
     cards: tuple[SliceUsage, ...]
-    problem: str = ""  # why its region says nothing
+    problem: str = ""  # why its region cannot be read
 
 
 class Outside(_Part, frozen=True, kw_only=True):
-    """Use of a card that no ledger covers. ``pid`` is 0 where all processes of a container are meant. ``unseen``: the
-    path at which the process does not see what its container was given. ``evicted_in_seconds``: when the pod is
-    evicted at the earliest, if that lasts; null: not that is known. ``spared``: why the pod stays, the rest of a
-    sentence that begins with the pod."""
+    """Use of a card that no ledger covers. ``pid`` is 0 for all processes of a container together. ``unseen``: the path
+    at which the process does not see its container's file. ``evicted_in_seconds``: the earliest time until the pod is
+    evicted, if the use lasts; null if no eviction is known. ``spared``: why the pod stays, the rest of a sentence whose
+    subject is the pod."""
 
     kind: Kind
     card: str
     since: float  # seconds since 1970
     pid: int = 0
     command: str = ""
-    bytes: int | None = None  # that the driver sees
+    bytes: int | None = None  # according to the driver
     accounted_bytes: int | None = None
     pod_uid: str = ""
     namespace: str = ""
@@ -100,7 +100,7 @@ class Outside(_Part, frozen=True, kw_only=True):
 
 
 class DepartedUsage(_Part, frozen=True, kw_only=True):
-    """What a container whose pod is gone was given of one card, as long as processes of it live."""
+    """What a container of a deleted pod was allocated of one card, while its processes still run."""
 
     card: str
     limit_bytes: int
@@ -112,7 +112,7 @@ class DepartedUsage(_Part, frozen=True, kw_only=True):
 
 
 class NodeUsage(_Part, frozen=True, kw_only=True):
-    """All of one node at one time, in seconds since 1970. ``audited``: the driver's processes were looked at."""
+    """The usage of one node at one time, in seconds since 1970. ``audited``: the driver's processes were compared."""
 
     node: str
     time: float
@@ -133,7 +133,7 @@ def encode(usage: NodeUsage) -> bytes:
 
 
 def decode(data: bytes) -> NodeUsage:
-    """The inverse; WireError when it is not that."""
+    """The inverse of ``encode``; WireError on anything else."""
     try:
         usage = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
@@ -144,14 +144,14 @@ def decode(data: bytes) -> NodeUsage:
 
 
 class Unanswered(_Part, frozen=True, kw_only=True):
-    """A node whose agent did not say what it uses, and why."""
+    """A node whose agent did not report its usage, and why."""
 
     node: str
     reason: str
 
 
 class ClusterUsage(_Part, frozen=True, kw_only=True):
-    """What `fractile top -o json` prints: the nodes by name."""
+    """The output of `fractile top -o json`: the nodes, sorted by name."""
 
     nodes: tuple[NodeUsage, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
@@ -163,5 +163,5 @@ def encode_cluster(usage: ClusterUsage) -> str:
 
 
 def decode_cluster(text: str | bytes) -> ClusterUsage:
-    """The inverse, for programs and tests. Raises msgspec's errors."""
+    """The inverse of ``encode_cluster``, for programs and tests. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=ClusterUsage)

@@ -1,7 +1,7 @@
-"""What ``fractile plan -o json`` prints. Fields are only ever added while the version stays.
+"""The output of ``fractile plan -o json``. Within a version, fields are only added.
 
-CPU in thousandths, memory in MiB, GPUs as numbers (a part of one as a fraction). Lists are in the order in which things
-were tried, so equal inputs give equal documents.
+CPU is in thousandths, memory in MiB, GPUs are numbers (a part of one is a fraction). Lists are in the order of the
+attempts, so equal inputs give equal documents.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ SCHEMA = "fractile.dev/plan/v1"
 
 
 class PlannedPlacement(msgspec.Struct, frozen=True):
-    """A pod that waits, and where it would go; ``cards``: places of its cards on the node, from 0."""
+    """A waiting pod, and where it would go; ``cards``: indexes of its cards on the node, from 0."""
 
     pod: str
     node: str
@@ -21,20 +21,20 @@ class PodResources(msgspec.Struct, frozen=True):
     cpu_milli: int
     memory_mib: int
     gpus: int
-    each: str  # of a GPU, in words; "" without one
+    each: str  # part of each GPU, in words; "" without GPUs
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """So many nodes lack all of these and nothing else: taint, label, no_gpu, model, size, gpu, cpu, memory, places."""
+    """The number of nodes that lack exactly these: taint, label, no_gpu, model, size, gpu, cpu, memory, places."""
 
     lacks: tuple[str, ...]
     nodes: int
 
 
 class PodChange(msgspec.Struct, frozen=True):
-    """One change, alone, after which the pod would fit: it was tried. ``node``: where; ``wanted`` and ``to``: amounts,
-    in the unit of the name; null where there is none. ``amounts``: what to write into the container that asks, by
-    resource, 0 for one that goes; empty where the change is no amount, or one of several containers."""
+    """One single change after which the pod would fit, as was tried. ``node``: where; ``wanted`` and ``to``: amounts in
+    the unit of the name, null if there is none. ``amounts``: what to write into the requesting container, by resource,
+    0 for a resource to remove; empty if the change is not an amount, or is one of several containers."""
 
     change: str
     sentence: str
@@ -54,7 +54,7 @@ class WaitingGroup(msgspec.Struct, frozen=True):
 
 
 class Now(msgspec.Struct, frozen=True):
-    """What fits as things are. Acceptance is in percent of the pods, and of the GPUs that they ask for."""
+    """What fits now. Acceptance is in percent of the pods, and of the GPUs that they request."""
 
     pods: int
     placed: int
@@ -73,9 +73,9 @@ class NodeShape(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How many nodes of one shape reach the target in every order of the pods that was tried. ``nodes`` is null when no
-    number does; ``acceptance`` is then the best that can be reached, else what so many nodes reach; ``before``: what
-    none reaches."""
+    """How many nodes of one shape reach the target in every order of the pods that was tried. ``nodes`` is null if no
+    number does. ``acceptance``: what that many nodes reach, or the best that any number can reach; ``before``: what is
+    reached without new nodes."""
 
     shape: NodeShape
     nodes: int | None
@@ -86,7 +86,7 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Emptied(msgspec.Struct, frozen=True):
-    """A node whose pods would all fit on others that are in use."""
+    """A node whose pods would all fit on other nodes in use."""
 
     node: str
     gpus: int
@@ -94,7 +94,7 @@ class Emptied(msgspec.Struct, frozen=True):
 
 
 class Consolidation(msgspec.Struct, frozen=True):
-    """``empty``: nodes with GPUs that nothing runs on already; ``tried``: nodes that were looked at."""
+    """``empty``: nodes with GPUs on which nothing runs already; ``tried``: the nodes tried."""
 
     empty: int
     emptied: tuple[Emptied, ...]
@@ -110,8 +110,8 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class PlanStage(msgspec.Struct, frozen=True):
-    """Moves that may be made side by side: every target is free before any source is released, and every disruption
-    budget bears them all at once. ``admits``: pods that fit when the stage is done."""
+    """Moves that may be made in parallel: every target is free before any source is released, and every disruption
+    budget allows all of them at the same time. ``admits``: pods that fit when the stage is done."""
 
     number: int
     moves: tuple[Move, ...]
@@ -119,8 +119,8 @@ class PlanStage(msgspec.Struct, frozen=True):
 
 
 class Defragmentation(msgspec.Struct, frozen=True):
-    """``goal``: waiting, the pods that wait; or mix, one more of each kind of pod that runs. GPUs in use before and
-    after, of those that are there."""
+    """``goal``: ``waiting``, the waiting pods; or ``mix``, one more of each kind of running pod. GPUs in use before and
+    after, and all GPUs."""
 
     goal: str
     moves: int
@@ -133,7 +133,7 @@ class Defragmentation(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All of it. ``nodes``, ``gpus``, ``running``: of the cluster. Null: what was not asked for."""
+    """The whole plan. ``nodes``, ``gpus``, ``running``: of the cluster. Parts that were not requested are null."""
 
     policy: str
     nodes: int
@@ -150,11 +150,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def encode(plan: Plan) -> str:
-    """Indented, schema first."""
+    """The JSON text, indented, schema first."""
     body = {"schema": plan.schema, **msgspec.to_builtins(plan)}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
 def decode(text: str | bytes) -> Plan:
-    """For those who read it back. Raises msgspec's errors."""
+    """The inverse of ``encode``. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=Plan)

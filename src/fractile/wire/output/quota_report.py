@@ -1,6 +1,6 @@
 """``fractile quota -o json|yaml``: what each namespace may hold and holds, version fractile.dev/v1alpha1.
 
-Every field is always there. Cards are counted in percent of one card, so that sums are exact. docs/operate/quota.md
+Every field is always present. Cards are counted in percent of one card, so sums are exact. docs/operate/quota.md
 explains each field; the golden file is tests/wire/golden/quota-report.json.
 """
 
@@ -21,7 +21,7 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LimitReport(_Struct, frozen=True):
-    """One limit of the ConfigMap. ``model`` as it stands there; ``*``: cards of every model."""
+    """One limit of the ConfigMap. ``model`` as written there; ``*``: cards of every model."""
 
     model: str
     limit_percent: int
@@ -29,7 +29,8 @@ class LimitReport(_Struct, frozen=True):
 
 
 class HeldReport(_Struct, frozen=True):
-    """What a namespace holds of one model in one pool through one class. Texts are empty for what there is none of."""
+    """What a namespace holds of one model in one pool through one class. Texts are empty where there is no model, pool
+    or class."""
 
     device_class: str
     model: str
@@ -47,7 +48,7 @@ class ResourceQuotaReport(_Struct, frozen=True):
 
 
 class NamespaceReport(_Struct, frozen=True):
-    """``limited``: the ConfigMap limits its models; ``pools`` is empty when it may use every node."""
+    """One namespace. ``limited``: the ConfigMap limits its models; ``pools`` is empty if it may use every node."""
 
     namespace: str
     named: bool
@@ -59,7 +60,7 @@ class NamespaceReport(_Struct, frozen=True):
 
 
 class QuotaReport(_Struct, frozen=True, kw_only=True):
-    """The whole report; namespaces by name."""
+    """The whole report; namespaces sorted by name."""
 
     api_version: str = API_VERSION
     kind: str = KIND
@@ -79,13 +80,13 @@ def encode(report: QuotaReport) -> str:
 
 def encode_yaml(report: QuotaReport) -> str:
     """The same content as YAML."""
-    import yaml  # late: only -o yaml needs it
+    import yaml  # imported late: only -o yaml needs it
 
     return yaml.safe_dump(msgspec.to_builtins(report), sort_keys=False, allow_unicode=True)
 
 
 def decode(text: str | bytes) -> QuotaReport:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     try:
         found = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:

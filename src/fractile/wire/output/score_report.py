@@ -1,4 +1,4 @@
-"""What ``fractile score -o json`` prints. Fields are only ever added while the version stays.
+"""The output of ``fractile score -o json``. Within a version, fields are only added.
 
 Amounts are whole numbers: thousandths of CPUs, bytes, devices. docs/reference/score.md explains each field.
 """
@@ -19,7 +19,7 @@ class ShapeReport(msgspec.Struct, frozen=True):
 
 
 class StrategyReport(msgspec.Struct, frozen=True):
-    """``shape`` is empty unless it is the ratio; ``source``: ``file``, ``options`` or ``default``."""
+    """``shape`` is empty unless the strategy is the ratio; ``source``: ``file``, ``options`` or ``default``."""
 
     kind: str
     source: str
@@ -28,8 +28,8 @@ class StrategyReport(msgspec.Struct, frozen=True):
 
 
 class TermReport(msgspec.Struct, frozen=True):
-    """One resource. ``requested``: what is held and what the pod asks for together. ``score`` is 0..100 and part of the
-    node's only when ``counted``."""
+    """One resource. ``requested``: what is held plus what the pod requests. ``score`` is 0..100 and part of the node's
+    score only if ``counted``."""
 
     resource: str
     held: int
@@ -43,7 +43,7 @@ class TermReport(msgspec.Struct, frozen=True):
 
 
 class ScaleOfTen(msgspec.Struct, frozen=True):
-    """The same as Kubernetes' documentation reckons it: each score cut to 0..10."""
+    """The same as in Kubernetes' documentation: each score cut to 0..10."""
 
     sum: int
     weights: int
@@ -51,8 +51,8 @@ class ScaleOfTen(msgspec.Struct, frozen=True):
 
 
 class ScoredNode(msgspec.Struct, frozen=True):
-    """``score`` is ``sum`` over ``weights``, rounded or cut. ``lacks``: resources that the pod does not fit for; then
-    kube-scheduler does not score the node."""
+    """``score`` is ``sum`` / ``weights``, rounded or cut. ``lacks``: resources of which too little is left for the pod;
+    kube-scheduler then does not score the node."""
 
     node: str
     score: int
@@ -64,7 +64,7 @@ class ScoredNode(msgspec.Struct, frozen=True):
 
 
 class PodReport(msgspec.Struct, frozen=True):
-    """``best``: the nodes with the highest score of those that fit; of several kube-scheduler draws one by lot."""
+    """``best``: the fitting nodes with the highest score; among several, kube-scheduler picks one at random."""
 
     namespace: str
     pod: str
@@ -74,17 +74,17 @@ class PodReport(msgspec.Struct, frozen=True):
 
 
 class ScoreReport(msgspec.Struct, frozen=True):
-    kubernetes: str  # the version whose arithmetic it is
+    kubernetes: str  # the version whose arithmetic is used
     pods: tuple[PodReport, ...]
     schema: str = SCHEMA
 
 
 def encode(report: ScoreReport) -> str:
-    """Indented, schema first."""
+    """The JSON text, indented, schema first."""
     body = {"schema": report.schema, **msgspec.to_builtins(report)}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
 def decode(text: str | bytes) -> ScoreReport:
-    """For those who read it back. Raises msgspec's errors."""
+    """The inverse of ``encode``. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=ScoreReport)

@@ -1,6 +1,6 @@
-"""What ``fractile simulate -o json`` prints. Fields are only ever added while the version stays.
+"""The output of ``fractile simulate -o json``. Within a version, fields are only added.
 
-Figures without a value (a load that was never reached, a mode that does not have it) are null.
+Figures without a value (a load that was never reached, a figure of the other mode) are null.
 """
 
 import msgspec
@@ -9,12 +9,12 @@ SCHEMA = "fractile.dev/simulation/v1"
 
 
 class RunFigures(msgspec.Struct, frozen=True):
-    """One run, or mean or deviation over runs. Allocation and fragments in percent of the cluster's GPUs."""
+    """One run, or the mean or deviation over runs. Allocation and fragments are in percent of the cluster's GPUs."""
 
-    allocation_at_100: float | None = None  # when GPUs worth the whole cluster had been asked for
+    allocation_at_100: float | None = None  # when as many GPUs as the cluster has had been requested
     allocation_at_130: float | None = None
     allocation: float | None = None  # mean over time, with departures
-    acceptance: float | None = None  # of the GPUs asked for, with departures
+    acceptance: float | None = None  # of the GPUs requested, with departures
     fragmented: float | None = None  # the sum of the five below
     lack_gpu: float | None = None
     lack_cpu: float | None = None
@@ -26,8 +26,8 @@ class RunFigures(msgspec.Struct, frozen=True):
     failed_pods: float | None = None
     failed_gpus: float | None = None
     decisions_per_second: float | None = None
-    offered: float | None = None  # what would be allocated, with departures, if nobody were refused
-    pooled: float | None = None  # likewise if all GPUs were one pool, however sharing pods are combined
+    offered: float | None = None  # what would be allocated, with departures, if no pod were refused
+    pooled: float | None = None  # the same if all GPUs were one pool, however sharing pods are combined
 
 
 class SeedReport(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class SeedReport(msgspec.Struct, frozen=True):
 
 
 class PolicyReport(msgspec.Struct, frozen=True):
-    """``stdev`` has values from two seeds on."""
+    """One policy. ``stdev`` has values for two or more seeds."""
 
     policy: str
     mean: RunFigures
@@ -45,7 +45,7 @@ class PolicyReport(msgspec.Struct, frozen=True):
 
 
 class Paired(msgspec.Struct, frozen=True):
-    """One policy less another, seed by seed, in points of ``figure``; ``better``: seeds in which it was above."""
+    """One policy minus another, seed by seed, in points of ``figure``; ``better``: seeds in which it was higher."""
 
     policy: str
     than: str
@@ -57,8 +57,8 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """All of it. ``gpus`` and ``nodes``: of the cluster. ``orders``: "own" or "published", null where there is no such
-    choice. ``sample``: "adaptive" or percent of the nodes that a policy was shown; null: all."""
+    """The whole report. ``gpus`` and ``nodes``: of the cluster. ``orders``: "own" or "published", null if there is no
+    such choice. ``sample``: "adaptive" or percent of the nodes that a policy was shown; null: all."""
 
     mode: str
     nodes: int
@@ -73,13 +73,13 @@ class Simulation(msgspec.Struct, frozen=True):
 
 
 def encode(report: Simulation) -> str:
-    """Indented, schema first, numbers with four digits after the point."""
+    """The JSON text, indented, schema first, numbers with four decimals."""
     body = {"schema": report.schema, **msgspec.to_builtins(_rounded(report))}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
 def decode(text: str | bytes) -> Simulation:
-    """For those who read it back. Raises msgspec's errors."""
+    """The inverse of ``encode``. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=Simulation)
 
 

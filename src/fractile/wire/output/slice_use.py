@@ -1,7 +1,7 @@
-"""What ``fractile limits -o json`` prints: the limits of one container and what its processes use. Version 1.
+"""The output of ``fractile limits -o json``: the limits of one container and what its processes use. Version 1.
 
-Bytes are bytes, ``gpuNs`` is nanoseconds of GPU time. Without a readable region the ``used*`` fields are null and
-``problem`` says why; programs must accept fields that they do not know.
+Memory is in bytes, ``gpuNs`` in nanoseconds of GPU time. Without a readable region the ``used*`` fields are null and
+``problem`` says why. Programs must accept fields that they do not know.
 """
 
 import msgspec
@@ -24,7 +24,7 @@ class CardUse(_Part, frozen=True, kw_only=True):
     used_bytes: int | None
     peak_bytes: int | None
     refusals: int | None
-    shared_bytes: int | None  # of ``used``: what outlives the process that allocated it, because others hold it
+    shared_bytes: int | None  # part of ``used`` that outlives the allocating process, because others hold it
 
 
 class HeldOnCard(_Part, frozen=True, kw_only=True):
@@ -57,5 +57,5 @@ def encode(use: SliceUse) -> str:
 
 
 def decode(text: str | bytes) -> SliceUse:
-    """The inverse, for programs and tests. Raises msgspec's errors."""
+    """The inverse of ``encode``, for programs and tests. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=SliceUse)

@@ -1,6 +1,6 @@
 """``fractile why -o json``: why one pod waits, or where it runs and what it holds. Version fractile.dev/why/v1.
 
-Every field is always there. Memory is in MiB (2^20 bytes), parts of a card are in percent, times are seconds. Each
+Every field is always present. Memory is in MiB (2^20 bytes), parts of a card are in percent, times are seconds. Each
 field is explained in docs/use/why.md; the golden file is tests/wire/golden/why.json.
 """
 
@@ -22,8 +22,8 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduling(_Struct, frozen=True):
-    """What kube-scheduler made of it. ``seen``: it has tried; ``message``: what it said last. ``gates``: names of
-    scheduling gates that somebody has to remove. ``nominated``: the node where room is being made for it."""
+    """The state of scheduling. ``seen``: kube-scheduler has tried the pod; ``message``: its last message. ``gates``:
+    names of scheduling gates that must be removed. ``nominated``: the node where room is being made for the pod."""
 
     scheduler: str
     seen: bool
@@ -50,7 +50,7 @@ class ResourceLimit(_Struct, frozen=True):
 
 
 class QuotaState(_Struct, frozen=True):
-    """The namespace's quota. ``state`` as in ``fractile quota``; ``refusal``: why it gives this pod nothing at all."""
+    """The namespace's quota. ``state`` as in ``fractile quota``; ``refusal``: why it allows this pod nothing at all."""
 
     state: str
     limits: tuple[QuotaLimitReport, ...] = ()
@@ -60,7 +60,7 @@ class QuotaState(_Struct, frozen=True):
 
 
 class ClassState(_Struct, frozen=True):
-    """A class that the pod asks by. ``message``: what is wrong with it."""
+    """A class that the pod requests. ``message``: what is wrong with it."""
 
     name: str
     exists: bool
@@ -71,7 +71,7 @@ class ClassState(_Struct, frozen=True):
 
 
 class RefusingNodes(_Struct, frozen=True):
-    """Nodes that refuse the pod for the same reasons. ``waiting_helps``: they would take it if others left."""
+    """Nodes that refuse the pod for the same reasons. ``waiting_helps``: they could take it if other pods left."""
 
     nodes: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -79,7 +79,7 @@ class RefusingNodes(_Struct, frozen=True):
 
 
 class Use(_Struct, frozen=True):
-    """What one container uses of one card, by its node's agent; null: nothing could tell."""
+    """What one container uses of one card, according to its node's agent; null: unknown."""
 
     used_mib: int | None
     peak_mib: int | None
@@ -88,7 +88,7 @@ class Use(_Struct, frozen=True):
 
 
 class Holding(_Struct, frozen=True):
-    """A part of a card that one container of the pod was given. ``use`` is null where the agent did not say."""
+    """A part of a card that one container of the pod was allocated. ``use`` is null if the agent did not report it."""
 
     container: str
     role: str
@@ -102,7 +102,7 @@ class Holding(_Struct, frozen=True):
 
 
 class PodEvent(_Struct, frozen=True):
-    """An event about the pod, the newest first. ``age``: since it was said last."""
+    """An event about the pod, the newest first. ``age``: since it last occurred."""
 
     age: float
     count: int
@@ -113,8 +113,8 @@ class PodEvent(_Struct, frozen=True):
 
 
 class Why(_Struct, frozen=True):
-    """All of it. ``verdict``: the one sentence that says it; ``age``: of the pod. Of a pod that is placed ``fits``,
-    ``groups`` and ``changes`` are empty, of one that is not ``holds`` is. Each change was tried, alone."""
+    """The whole report. ``verdict``: a one-sentence summary; ``age``: of the pod. For a placed pod, ``fits``,
+    ``groups`` and ``changes`` are empty; for any other, ``holds`` is. Each change was tried alone."""
 
     namespace: str
     pod: str
@@ -142,13 +142,13 @@ _decoder = msgspec.json.Decoder(Why)
 
 
 def encode(report: Why) -> str:
-    """Indented, schema first, without a final newline."""
+    """The JSON text, indented, schema first, without a final newline."""
     body = {"schema": report.schema, **msgspec.to_builtins(report)}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
 def decode(text: str | bytes) -> Why:
-    """The report; WireError on anything but this version of it."""
+    """Decode the report; WireError on anything but this version."""
     try:
         found = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:

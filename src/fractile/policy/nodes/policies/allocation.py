@@ -1,4 +1,4 @@
-"""kube-scheduler's scores as policies: CPU, memory and GPUs with equal weight, without a look at single devices."""
+"""kube-scheduler's scores as policies: CPU, memory and GPUs with equal weight, ignoring single devices."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,14 +7,14 @@ from fractile.policy.nodes.kubernetes import Resource, Rounding
 from fractile.policy.nodes.policy import Policy, ScoringContext, by_node
 from fractile.policy.nodes.view import WHOLE_GPU, Ints, TaskDemand, View, total_left
 
-_NO_CPU = 100  # what a container counts with that asks for none, thousandths
+_NO_CPU = 100  # what counts for a container without a request, thousandths
 _NO_MEMORY = 200  # MiB
 
 Scorer = Callable[[Sequence[Resource], Rounding], Ints]
 
 
 def resources(view: View, ask: TaskDemand) -> tuple[Resource, ...]:
-    """As kube-scheduler sees them; GPUs count only for a pod that asks for some, as in its scores."""
+    """The resources as kube-scheduler counts them; GPUs count only for a pod that requests some, as in its scores."""
     cpu = Resource(view.cpu - view.cpu_left + (ask.cpu or _NO_CPU), view.cpu)
     memory = Resource(view.memory - view.memory_left + (ask.memory or _NO_MEMORY), view.memory)
     if not ask.gpus:
@@ -33,5 +33,5 @@ def policy(score: Scorer, rounding: Rounding) -> Policy:
 
 
 def ratio(resources: Sequence[Resource], rounding: Rounding) -> Ints:
-    """Fuller is better, by the shape that bin packing uses."""
+    """RequestedToCapacityRatio with the shape of bin packing: fuller is better."""
     return kubernetes.requested_to_capacity_ratio(resources, rounding=rounding)

@@ -1,8 +1,8 @@
-"""The node with least left, CPU and GPUs weighed alike (the FGD paper's BestFit).
+"""The node with least left, CPU and GPUs weighted equally (the FGD paper's BestFit).
 
 trunc(100 x (1 - CPU left / 2 / 128 CPUs - GPUs left / 2 / 8 GPUs)) after the pod. The divisors do not depend on the
-node, so small nodes are filled first. The published code stretches the scores of one decision to 0..100 afterwards,
-which does not change their order.
+node, so small nodes are filled first. The published code then scales the scores of one decision to 0..100, which does
+not change their order.
 """
 
 from fractile.policy.nodes.policy import Policy, ScoringContext, by_node

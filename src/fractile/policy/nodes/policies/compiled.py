@@ -1,8 +1,8 @@
 """The same scores as ``fgd_paper`` and ``fgd_plus``, compiled by numba: the optional extra ``fractile[fast]``.
 
-Imported only where numba is. All compute in integers, so every number is equal to that of the arrays in numpy, which a
-test checks. One call scores some nodes for one request and writes into the board's own arrays. The other policies:
-``compiled_nodes``.
+Imported only if numba is installed. All functions compute in integers, so every number equals that of the numpy code,
+which a test checks. One call scores some nodes for one request and writes into the board's own arrays. The other
+policies are in ``compiled_nodes``.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ def _fragment(
     size: Ints,
     sizes: Ints,
     weight: Ints,
-    enough: Ints,  # [sizes], for this call to use
+    enough: Ints,  # [sizes], scratch
     small: Ints,  # [sizes], likewise
 ) -> int:
     """``fragments`` for one node."""
@@ -90,10 +90,11 @@ def _falls(
     size: Ints,
     sizes: Ints,
     weight: Ints,
-    fall: Ints,  # [rows, D], written: F before less F after with that device
+    fall: Ints,  # [rows, D], written: F before minus F after with that device
     after: Ints,  # [rows], written: thousandths of GPUs left after
 ) -> None:
-    """Every way to place the request; NEVER where there is none. Requests that do not choose a device use column 0."""
+    """Compute every way to place the request; NEVER where there is none. Requests without a device choice use column
+    0."""
     devices = gpu_left.shape[1]
     enough, small = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
     gpu = np.empty(devices, np.int64)
@@ -140,7 +141,7 @@ def _falls(
 
 @jit
 def _paper(rows: Ints, fall: Ints, steps: Ints, shares: bool, value: Ints, device: Ints) -> None:
-    """Steps that are reached; the first of equally good devices."""
+    """The number of steps reached; the first of equally good devices."""
     for i in range(len(rows)):
         best = NEVER
         chosen = -1
@@ -196,7 +197,7 @@ def _block(
     worth: Ints,
     access: Flags,
     fade: Ints,
-    loss: Ints,  # [rows, 2], written: when no device is opened, and when as many as are asked for
+    loss: Ints,  # [rows, 2], written: if no device is opened, and if as many as requested are
 ) -> None:
     for i in range(len(rows)):
         row = rows[i]
@@ -327,7 +328,7 @@ _RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus, **compiled
 
 
 def compiled(name: str, policy: Policy) -> Policy:
-    """The policy with its compiled form, where there is one."""
+    """The policy with its compiled form, if there is one."""
     rescore = _RESCORE.get(name)
     return policy if rescore is None else msgspec.structs.replace(policy, rescore=rescore)
 

@@ -1,4 +1,4 @@
-"""The node least like the request (Tetris' alignment turned round, as in the FGD paper's comparison).
+"""The node least like the request (Tetris' alignment reversed, as in the FGD paper's comparison).
 
 100 x (1 - mean of (CPU left x CPU asked, GPUs left x GPUs asked)), each over the paper's largest node; all GPUs of a
 node are one dimension.

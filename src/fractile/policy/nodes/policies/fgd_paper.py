@@ -1,8 +1,8 @@
 """Fragmentation gradient descent as its authors' code computes it (Weng et al., USENIX ATC'23).
 
-Score = trunc(100 x sigmoid((F before - F after) / 1000 thousandths)). The truncation and the order of nodes decide
-many ties and are worth 2.7 points of allocation on the default trace, so both are kept. The sigmoid is turned round
-once (``Forecast.steps``).
+Score = trunc(100 x sigmoid((F before - F after) / 1000 thousandths)). The truncation and the order of nodes decide many
+ties and are worth 2.7 points of allocation on the default trace, so both are kept. The sigmoid is inverted once
+(``Forecast.steps``).
 """
 
 import numpy as np

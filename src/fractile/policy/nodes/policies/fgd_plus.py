@@ -3,12 +3,12 @@ a GPU.
 
     (F before - F after) + 60 x B - 2 x 1000 x O - 0.45 x requested thousandths x rho - 0.1 x S
 
-``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
-``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
-(``scarcity``). ``S``: how much more of the node's GPUs is to be left over for want of CPU (``stranding``). Where pods
-come and go, rho counts 1.5 instead, S nothing, and two more are subtracted: what the node loses in worth to pods of
-several GPUs (``blocks``), 15 times, and a thousandth of a GPU for each CPU more that its GPUs lack (``reserve``). The
-weights are in ``Weights``; they serve all clusters.
+``B`` (0..1): how full the node is after the pod, CPU and GPUs weighted equally; F alone does not prefer nodes in use.
+``O``: what the device loses in worth to pods that share GPUs (``prices``). ``rho``: how much others need this model
+(``scarcity``). ``S``: how much more of the node's GPUs will be left over for lack of CPU (``stranding``). Where pods
+come and go, rho has the weight 1.5 and S the weight 0, and two more terms are subtracted: 15 times what the node loses
+in worth to pods of several GPUs (``blocks``), and a thousandth of a GPU for each further CPU that its GPUs lack
+(``reserve``). The weights are in ``Weights``; they suit all clusters.
 """
 
 import msgspec
@@ -22,12 +22,12 @@ from fractile.policy.nodes.reserve import reserved
 from fractile.policy.nodes.stranding import stranded
 from fractile.policy.nodes.view import WHOLE_GPU, Ints, Scores, TaskDemand, View, total_left
 
-UNIT = 1_000_000  # of one thousandth of a GPU
+UNIT = 1_000_000  # in one thousandth of a GPU
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """``full``: thousandths of a GPU that a full node is worth; ``cut``, ``scarce`` and ``strand`` in percent;
-    ``block``: times; ``reserve``: thousandths of a GPU that a CPU is worth."""
+    """``full``: worth of a full node in thousandths of a GPU; ``cut``, ``scarce`` and ``strand``: percent; ``block``: a
+    factor; ``reserve``: worth of a CPU in thousandths of a GPU."""
 
     full: int = 60
     cut: int = 200
@@ -42,12 +42,12 @@ LEAVING = Weights(scarce=150, block=15, strand=0, reserve=1)
 
 
 def weights_for(situation: ScoringContext) -> Weights:
-    """Whether pods leave decides."""
+    """The weights, depending on whether pods leave."""
     return STAYING if situation.blocks is None else LEAVING
 
 
 def gain(view: View, found: Candidates, situation: ScoringContext) -> Ints:
-    """By how much F falls, in millionths of a thousandth."""
+    """The fall of F, in millionths of a thousandth."""
     expected = situation.expected
     before = fragments(view.cpu_left, view.gpu_left, view.model, expected)
     after = fragments(found.cpu_left, found.gpu_left, found.model, expected)
@@ -71,7 +71,7 @@ def cut(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContex
 
 
 def strand(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContext) -> Ints:
-    """By how much more of each node's GPUs is to be left over for want of CPU."""
+    """How much more of each node's GPUs will be left over for lack of CPU."""
     left = total_left(view)
     before = stranded(view.cpu_left, left, situation.beside.wanted)
     return stranded(found.cpu_left, left[found.row] - ask.total, situation.beside.wanted) - before[found.row]
@@ -86,14 +86,14 @@ def block(view: View, found: Candidates, situation: ScoringContext) -> Ints:
 
 
 def reserve(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContext) -> Ints:
-    """How much more CPU each node's GPUs lack, those in use as well; in thousandths."""
+    """How much more CPU each node's GPUs lack, those in use included; in thousandths."""
     wanted, left, gpus = situation.beside.wanted, total_left(view), view.gpus * WHOLE_GPU
     before = reserved(view.cpu_left, left, gpus, wanted)
     return reserved(found.cpu_left, left[found.row] - ask.total, gpus[found.row], wanted) - before[found.row]
 
 
 def with_weights(chosen: Weights | None = None) -> Score:
-    """The score; with other weights for those who study them."""
+    """The score; other weights are for studies."""
 
     def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
         weights = weights_for(situation) if chosen is None else chosen

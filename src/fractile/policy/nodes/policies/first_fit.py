@@ -1,4 +1,4 @@
-"""The first node with room, in the order in which nodes stand, and its first device with room."""
+"""The first node with room, in the order of the nodes, and its first device with room."""
 
 from fractile.policy.nodes.devices import first
 from fractile.policy.nodes.policy import Policy, ScoringContext, by_node, level
@@ -6,7 +6,7 @@ from fractile.policy.nodes.view import Ints, TaskDemand, View
 
 
 def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
-    """All nodes alike; the order does the rest."""
+    """The same for all nodes; their order decides."""
     return level(view)
 
 

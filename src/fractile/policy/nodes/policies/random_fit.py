@@ -1,4 +1,4 @@
-"""Any node with room, any device of it, all alike."""
+"""A random node with room and a random device with room, all equally likely."""
 
 from fractile.policy.nodes.devices import lots
 from fractile.policy.nodes.noise import noise
@@ -7,7 +7,7 @@ from fractile.policy.nodes.view import Ints, TaskDemand, View
 
 
 def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
-    """A lot for each node, drawn anew for every decision."""
+    """A random number for each node, drawn again for every decision."""
     return noise(situation.draw, view.number)
 
 

@@ -1,4 +1,4 @@
-"""All policies for nodes by name. A new one is a file and a line here."""
+"""All node policies by name. A new policy is one file and one line here."""
 
 import re
 
@@ -40,8 +40,8 @@ _TERM = re.compile(r"(?:([0-9]{1,4})\*)?([a-z0-9.-]+)(?:@([a-z]+))?", re.ASCII)
 
 
 def find(text: str) -> Policy | None:
-    """A policy by its name, one with another choice of the device, or several with weights: ``bestfit@widest``,
-    ``fgd-plus+2*bestfit``. None when there is no such thing."""
+    """Find a policy by name, with another choice of the device (``bestfit@widest``), or a weighted sum of several
+    (``fgd-plus+2*bestfit``). None when there is no such policy."""
     terms = [_term(part.strip()) for part in text.split("+")]
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
