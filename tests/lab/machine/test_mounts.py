@@ -20,6 +20,7 @@ def place(tmp_path: Path) -> Generator[ClusterLayout]:
     found = layout(tmp_path, "mounts-test")
     yield found
     mounts.unmount_below(tmp_path)
+    mounts.remove_empty_targets()
 
 
 def test_nodes_that_are_prepared_at_the_same_time_share_one_mount_of_the_folder_of_pins(place: ClusterLayout) -> None:
@@ -48,3 +49,23 @@ def test_a_namespace_that_was_pinned_twice_is_let_go_of_whole(place: ClusterLayo
     assert points.count(str(pin)) == 2
     mounts.release(pin)
     assert not pin.exists()
+
+
+def test_a_mount_point_that_another_cluster_uses_is_not_removed(place: ClusterLayout) -> None:
+    """rmdir(2) would detach the mount there; its containers could no longer be stopped."""
+    pin = place.pin(0)
+    mounts.make_namespace(place, 0)
+    (place.node(0).run / "socket").touch()
+    enter = mounts.enter(pin)
+    with subprocess.Popen([*enter, "sh", "-c", "echo in; exec sleep 60"], stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        assert node.stdout.readline() == b"in\n"
+        try:
+            mounts.remove_empty_targets()
+            seen = subprocess.run(
+                [*enter, "ls", "/run/containerd"], capture_output=True, text=True, timeout=20, check=False
+            )
+            assert seen.stdout == "socket\n"
+        finally:
+            node.kill()
+    mounts.release(pin)

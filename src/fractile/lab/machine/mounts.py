@@ -10,6 +10,7 @@ The namespace is pinned by a bind mount of its file, so it outlives its processe
 with `nsenter --mount=PIN`. Facts: mount_namespaces(7), unshare(1).
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -127,12 +128,33 @@ def unmount_below(folder: Path) -> None:
 
 
 def remove_empty_targets() -> None:
-    """Remove the folders that served only as mount points, unless they contain something else."""
+    """Remove the folders that only served as mount points, unless they hold something or another namespace uses them.
+
+    The kernel removes a folder on which another mount namespace has a mount, and detaches that mount: a node of another
+    cluster would lose its containers' files.
+    """
+    used = _mount_points_everywhere()
     for target in _TARGETS:
-        try:
+        if target in used:
+            continue
+        with contextlib.suppress(OSError):  # in use by something else, or never made
             os.rmdir(target)
-        except OSError:
-            continue  # in use by something else, or never made
+
+
+def _mount_points_everywhere() -> set[str]:
+    """The mount points of every mount namespace that has a process."""
+    found: set[str] = set()
+    seen: set[tuple[int, int]] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # the process has ended
+            namespace = (entry / "ns" / "mnt").stat()
+            key = namespace.st_dev, namespace.st_ino
+            if key not in seen:
+                found |= {line.split()[4] for line in (entry / "mountinfo").read_text().splitlines()}
+                seen.add(key)
+    return found
 
 
 def _make_folders(place: ClusterLayout, node: NodeLayout) -> None:
