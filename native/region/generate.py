@@ -153,7 +153,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StructLayout:
     """A struct of `size` bytes. `at` is where it starts in the buffer; a buffer too short raises struct.error."""
 
     size: int
@@ -188,7 +188,7 @@ def python_code(field: Field) -> str:
 
 
 def python_struct(struct: Struct) -> list[str]:
-    lines = [f"{struct.name.upper()}: Final = Layout(", f"    {struct.size},", "    {"]
+    lines = [f"{struct.name.upper()}: Final = StructLayout(", f"    {struct.size},", "    {"]
     for field in struct.fields:
         numbers = f'{field.offset}, {field.size}, "{python_code(field)}", {field.count or 1}'
         lines.append(f'        "{field.name}": Field({numbers}),')
