@@ -79,7 +79,7 @@ ATTEMPTS = {
     "annotation `fractile.dev/isolation": (
         "tests.agent.limits.test_enforce::test_isolation_is_off_only_by_an_administrators_word",
     ),
-    "in a pod with GPUs, a mount, a device or a `terminationMessagePath`": (
+    "in a pod with GPUs: a mount, device or `terminationMessagePath`": (
         "test_container_policy::test_nothing_is_mounted_where_the_library_and_its_limits_are",
         "test_container_policy::test_an_ephemeral_container_is_judged_too",
     ),

@@ -60,8 +60,7 @@ def _unknown_policies(annotations: dict[str, str], families: set[str], known: Po
     if policy and not known(policy):
         yield (
             f"the annotation {NODE_POLICY} is ignored: there is no policy {quoted(policy)} "
-            f"(docs/operate/node-policies.md "
-            "names them)"
+            "(docs/operate/node-policies.md names them)"
         )
 
 

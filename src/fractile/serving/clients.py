@@ -33,8 +33,8 @@ _CLOSED = (
     "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the CA that signed "
     "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
     "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); "
-    "docs/operate/security.md, "
-    '"The extender\'s door", has each step. --insecure-open-extender leaves it open to anybody who reaches the port'
+    'docs/operate/security.md, "The extender\'s door", has each step. --insecure-open-extender leaves it open to '
+    "anybody who reaches the port"
 )
 
 log = logging.getLogger(__name__)

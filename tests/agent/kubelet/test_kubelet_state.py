@@ -9,7 +9,7 @@ import pytest
 
 from fractile.agent.kubelet import rpc
 from fractile.agent.kubelet.api import podresources_pb2 as pr
-from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState, KubeletStateMissing, _listed  # pyright: ignore[reportPrivateUsage]
+from fractile.agent.kubelet.kubelet_state import Kubelet, KubeletState, KubeletStateMissing, listed_pod
 from fractile.model.units import ContainerName, PodUID
 from fractile.wire.foreign import kubelet_checkpoint
 from fractile.wire.foreign.kubelet_checkpoint import Recorded
@@ -26,7 +26,7 @@ def test_ids_of_one_resource_are_gathered_whatever_the_entries() -> None:
     container = pod.containers.add(name="c")
     for ids in (["a"], ["b", "c"], ["a"]):
         container.devices.add(resource_name="r", device_ids=ids)
-    assert _listed(pod).held == {ContainerName("c"): {"r": frozenset({"a", "b", "c"})}}
+    assert listed_pod(pod).held == {ContainerName("c"): {"r": frozenset({"a", "b", "c"})}}
 
 
 async def test_a_list_is_right_whoever_came_went_or_changed_since_the_last_one() -> None:
@@ -99,7 +99,7 @@ def _seconds(count: int) -> float:
     best = float("inf")
     for _ in range(3):
         began = time.thread_time()
-        held = _listed(pod).held[ContainerName("c")]["aliyun.com/gpu-mem"]
+        held = listed_pod(pod).held[ContainerName("c")]["aliyun.com/gpu-mem"]
         best = min(best, time.thread_time() - began)
         assert len(held) == count
     return best

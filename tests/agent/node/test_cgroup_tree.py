@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.agent.node import cgroup_tree
-from fractile.agent.node.cgroup_tree import CgroupTree
+from fractile.agent.node.cgroup_tree import CgroupTree, Walk, down_to_containers
 from fractile.agent.node.procfs import ProcFs
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
@@ -56,8 +55,8 @@ class Machine:
         (folder / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + ["77"] + ["0"] * 30))
         (folder / "mountinfo").write_text(f"1 2 8:1 /var/lib/fractile/slices/{token} /etc/fractile ro - ext4 x rw\n")
 
-    def tree(self) -> CgroupTree:
-        return CgroupTree(self.root, processes=ProcFs(self.proc))
+    def tree(self, walk: Walk = down_to_containers) -> CgroupTree:
+        return CgroupTree(self.root, processes=ProcFs(self.proc), walk=walk)
 
 
 @pytest.fixture
@@ -145,20 +144,17 @@ def test_a_machine_without_cgroups_finds_nothing(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_who_sees_which_directory_is_found_for_all_of_them_by_one_walk(
-    machine: Machine, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_sees_which_directory_is_found_for_all_of_them_by_one_walk(machine: Machine, form: str) -> None:
     for uid, container, pid, token in ((UID, A, 10, "one"), (UID, B, 20, "two"), (OTHER, A, 30, "three")):
         machine.cgroup(form.format(uid=uid, under=uid.replace("-", "_"), id=container), pid)
         machine.process(pid, token)
-    walks, plain = list[Path](), cgroup_tree._walk  # pyright: ignore[reportPrivateUsage]
+    walks = list[Path]()
 
     def walk(hierarchy: Path) -> Iterator[Path]:
         walks.append(hierarchy)
-        return plain(hierarchy)
+        return down_to_containers(hierarchy)
 
-    monkeypatch.setattr(cgroup_tree, "_walk", walk)
     waiting = {f"waits-{n}": UID for n in range(50)}
-    found = machine.tree().viewers({"one": UID, "two": UID, "three": UID, "four": OTHER} | waiting)
+    found = machine.tree(walk).viewers({"one": UID, "two": UID, "three": UID, "four": OTHER} | waiting)
     assert {token: process.pid for token, process in found.items()} == {"one": 10, "two": 20}
     assert len(walks) == 1

@@ -145,7 +145,7 @@ class Kubelet:
 
     def _decoded(self, encoded: Iterable[bytes]) -> tuple[ListedPod, ...]:
         found = [(kubelet_checkpoint.key_of(pod), pod) for pod in encoded]
-        listed = [self._known.get(key) or _listed(pr.PodResources.FromString(pod)) for key, pod in found]
+        listed = [self._known.get(key) or listed_pod(pr.PodResources.FromString(pod)) for key, pod in found]
         self._known = dict(zip((key for key, _ in found), listed, strict=True))
         return tuple(listed)
 
@@ -194,7 +194,7 @@ def _answered(entry: Recorded) -> Sequence[dp.Mount]:
         return ()
 
 
-def _listed(pod: pr.PodResources) -> ListedPod:
+def listed_pod(pod: pr.PodResources) -> ListedPod:
     held: Held = {ContainerName(c.name): _by_resource(c) for c in pod.containers}
     return ListedPod(pod.namespace, pod.name, held)
 

@@ -8,7 +8,7 @@ may appear later.
 
 import os
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fractile.agent.node.cgroup import CgroupPlace, places
@@ -23,12 +23,15 @@ _BELOW = 64  # cgroups of one container
 _PIDS = 4096
 _ASKED = 8  # processes checked for the token directory
 
+Walk = Callable[[Path], Iterator[Path]]
+
 
 class CgroupTree:
-    """Reads below ``root``."""
+    """Reads below ``root``. ``walk`` yields the cgroups of a hierarchy, the upper ones first."""
 
-    def __init__(self, root: Path = ROOT, *, processes: ProcFs | None = None) -> None:
+    def __init__(self, root: Path = ROOT, *, processes: ProcFs | None = None, walk: Walk | None = None) -> None:
         self._root = root
+        self._walk = walk or down_to_containers
         self._processes = processes or ProcFs()
 
     def find(self, pod_uid: str, *, token: str, container_id: str = "") -> Path | None:
@@ -65,7 +68,7 @@ class CgroupTree:
     def _containers(self, pod_uids: Container[str]) -> Iterator[tuple[Path, CgroupPlace]]:
         """The cgroups of these pods' containers, and of those whose path does not name a pod."""
         for hierarchy in self._hierarchies():
-            for path in _walk(hierarchy):
+            for path in self._walk(hierarchy):
                 place = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
                 if place is not None and place.container_id and (not place.pod_uid or place.pod_uid in pod_uids):
                     yield path, place
@@ -105,7 +108,7 @@ def _container(cgroup: Path) -> str:
     return found[-1].container_id if found else ""
 
 
-def _walk(hierarchy: Path) -> Iterator[Path]:
+def down_to_containers(hierarchy: Path) -> Iterator[Path]:
     """All cgroups down to those of containers, which are yielded but not entered; the upper ones first."""
     waiting = deque([(hierarchy, 0)])
     for _ in range(_LOOKED_AT):

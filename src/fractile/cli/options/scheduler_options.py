@@ -166,8 +166,7 @@ def _extender(url: str, chosen: Chosen) -> ExtenderConfig:
         raise click.UsageError(
             "the extender answers only callers with a certificate: give --tls-cert FILE and --tls-key FILE, with the "
             "chart from the Secret fractile-extender-client (docs/operate/install.md); or --insecure-open-extender, "
-            "where the "
-            "control plane runs with that"
+            "where the control plane runs with that"
         )
     if tls.cert and chosen.insecure_open_extender:
         raise click.UsageError("--tls-cert and --insecure-open-extender exclude each other")

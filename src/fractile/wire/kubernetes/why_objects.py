@@ -51,8 +51,8 @@ class PlannedContainer(Container, frozen=True):
 
 
 class ObservedSpec(PlannedPodSpec, frozen=True):
-    containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # frozen
-    init_containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # frozen
+    containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # only read
+    init_containers: list[PlannedContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]  # only read
 
 
 class ObservedPod(PlannedPod, frozen=True):
