@@ -9,7 +9,8 @@
 
 struct fr_question {
     CUcontext context;
-    uint32_t ends; /* of this context that had begun before the call */
+    uint64_t ends; /* of any context that had begun before the call */
+    bool too_late; /* this one was about to end */
 };
 void fr_question_prepare(struct fr_question *q, CUcontext context); /* before the call that makes something */
 bool fr_may_ask(const struct fr_question *q); /* true: until fr_asked it is there. False: it may be gone, and its handle may not be used */

@@ -80,6 +80,48 @@ static void the_end_of_another_context_is_nothing_to_it(void)
     EXPECT(may_ask(q));
 }
 
+static void the_ends_of_thousands_of_others_are_nothing_to_it(void)
+{
+    struct fr_question q[64];
+    for (uintptr_t i = 0; i < 64; i++) q[i] = call_in((CUcontext)(0x7f0000001000 + 4112 * i));
+    for (uintptr_t i = 0; i < 4000; i++) {
+        CUcontext other = (CUcontext)(0x7f1000000040 + 53008 * i);
+        fr_context_end_begins(other);
+        fr_context_end_is_over(other);
+    }
+    for (int i = 0; i < 64; i++) EXPECT(may_ask(q[i]));
+}
+
+/* More than are remembered: then it is not known, and nothing dead may be asked about. */
+static void after_very_many_ends_a_call_does_not_ask_about_what_it_made_before(void)
+{
+    struct fr_question q = call_in(CONTEXT_A);
+    fr_context_end_begins(CONTEXT_A);
+    fr_context_end_is_over(CONTEXT_A);
+    for (uintptr_t i = 1; i < 20000; i++) {
+        CUcontext other = (CUcontext)(0x7f2000000000 + 4096 * i);
+        fr_context_end_begins(other);
+        fr_context_end_is_over(other);
+        EXPECT(!may_ask(q));
+    }
+    EXPECT(may_ask(call_in(CONTEXT_A)));
+}
+
+/* More under way than are listed, in any order, and one of them twice. */
+static void calls_amid_very_many_ends_do_not_ask(void)
+{
+    CUcontext c[200];
+    for (uintptr_t i = 0; i < 200; i++) c[i] = (CUcontext)(0x7f3000000000 + 4096 * (i % 190));
+    for (int i = 0; i < 200; i++) fr_context_end_begins(c[i]);
+    for (int i = 199; i >= 0; i--) {
+        struct fr_question q = call_in(c[i]);
+        fr_context_end_is_over(c[i]);
+        EXPECT(!may_ask(q));
+        if (i >= 190) EXPECT(!may_ask(call_in(c[i]))); /* its other end is still under way */
+    }
+    for (int i = 0; i < 200; i++) EXPECT(may_ask(call_in(c[i])));
+}
+
 static _Atomic bool asking, enough;
 static void *keep_asking(void *unused)
 {
@@ -111,6 +153,9 @@ int main(void)
     RUN(what_was_made_before_an_end_is_not_asked_about_after_it);
     RUN(a_call_that_begins_amid_an_end_does_not_ask);
     RUN(the_end_of_another_context_is_nothing_to_it);
+    RUN(the_ends_of_thousands_of_others_are_nothing_to_it);
+    RUN(after_very_many_ends_a_call_does_not_ask_about_what_it_made_before);
+    RUN(calls_amid_very_many_ends_do_not_ask);
     RUN(a_driver_that_hangs_holds_an_end_up_for_seconds_only);
     FINISH;
 }
