@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo drawings test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
+.PHONY: help install demo drawings reference test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ model: $(INSTALLED) ## play histories of bad luck against ledger, bind and feeds
 
 soak: $(INSTALLED) ## an hour of pods that come and go, and whether memory or descriptors grow: make soak MINUTES=60
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+reference: $(INSTALLED) ## write the pages of docs/reference that are generated from the code
+	@$(BIN)/python hack/reference.py
 
 drawings: $(INSTALLED) ## draw the pictures of README and docs (hack/drawings.py)
 	@$(BIN)/python hack/drawings.py

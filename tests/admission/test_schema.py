@@ -21,7 +21,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from fractile.admission.app import application
-from fractile.admission.openapi import document
+from tests.admission.openapi import document
 from tests.admission.world import answered, patch_of, webhook
 
 SLOW = [

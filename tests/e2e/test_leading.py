@@ -18,10 +18,11 @@ import msgspec
 import pytest
 
 from fractile.lab.cluster.chart import NAMESPACE
+from fractile.lab.cluster.interrupted import interrupted
 from fractile.lab.cluster.local import LocalCluster
 from fractile.lab.demos import workload as w
 from fractile.lab.demos.workload import DemoWorkload, Manifest
-from fractile.main.leading import DEFAULT_LEASE, PAUSE_AT
+from fractile.main.leading import DEFAULT_LEASE
 from fractile.wire.kubernetes.objects import Pod
 from tests.e2e.conftest import CHART, not_on_chart
 from tests.main.process import Running, control_plane
@@ -67,7 +68,7 @@ async def test_a_paused_leader_is_followed_and_what_it_sends_late_is_refused_by_
     kubeconfig = cluster.place.config / "control-plane.kubeconfig"
     option = f"--lease={DEFAULT_LEASE}"
     late, prompt = waiting(work, "late"), waiting(work, "prompt")
-    async with control_plane(kubeconfig, tmp_path, option, environment={PAUSE_AT: "allowed"}) as old:
+    async with control_plane(kubeconfig, tmp_path, option, program=interrupted("stop", "allowed")) as old:
         await old.ready(60)
         async with control_plane(kubeconfig, tmp_path, option) as new:
             await alive(new)

@@ -303,15 +303,3 @@ async def test_one_line_is_logged_for_each_decision(
         "filter pod='default/p\\nlevel=ERROR' asked=2 fit=1 reason=''",
         "bind pod='default/q' node='n3' error=''",
     ]
-
-
-async def test_the_document_names_every_verb(http: httpx2.AsyncClient) -> None:
-    document = (await http.get("/openapi.json")).json()
-    assert set(document["paths"]) == {f"/scheduler/{v}" for v in ("filter", "prioritize", "preempt", "bind")}
-    assert set(document["components"]["schemas"]["FilterResult"]["properties"]) == {
-        "NodeNames",
-        "FailedNodes",
-        "FailedAndUnresolvableNodes",
-        "Error",
-        "Nodes",
-    }

@@ -21,10 +21,10 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from fractile.extender.app import application
-from fractile.extender.openapi import document
 from fractile.ledger.ledger import Ledger
 from fractile.wire.kubernetes.extender import BindingResult, FilterResult, HostPriority, PreemptionResult
 from tests.builders import in_use
+from tests.extender.openapi import document
 from tests.main.plane import plane
 
 SLOW = [

@@ -6,6 +6,7 @@ from msgspec import structs
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.classes import resolved as resolve_any
 from fractile.ledger.ledger import Ledger
+from fractile.model.card import DeviceKind
 from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.properties import shared
 from fractile.model.refusal import Code, Refusal
@@ -386,4 +387,4 @@ def test_a_device_that_says_something_else_under_a_bound_pod_keeps_the_pod() -> 
 def test_uuids_of_devices_are_no_uuids_of_cards() -> None:
     ledger = cluster({"n1": [card(), device()]})
     assert ledger.arrays.cells.keys() == {card_uuid("n1", 0)}
-    assert ledger.others.cells.keys() == {CardUUID("infiniband-0.n1")}
+    assert ledger.arrays_of(DeviceKind.OTHER).cells.keys() == {CardUUID("infiniband-0.n1")}

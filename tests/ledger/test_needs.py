@@ -8,6 +8,7 @@ from fractile.ledger import scan
 from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Cards, Need
+from fractile.model.card import DeviceKind
 from fractile.model.request import ANY, ContainerRequest, Role, Selector
 from fractile.model.units import NodeName, Percent, PodUID
 from fractile.wire.fractile.placement import MAX_SLICES
@@ -419,9 +420,9 @@ def test_nodes_of_one_kind_of_arrays_are_found_in_the_other() -> None:
     for name in ("a", "b"):
         meets[ledger.arrays.find(name)] = True
     meets[9] = True
-    found = scan.carried(meets, ledger.arrays, ledger.others)
+    found = scan.carried(meets, ledger.arrays, ledger.arrays_of(DeviceKind.OTHER))
     assert (found.shape, found.dtype) == ((64,), np.bool_)
-    assert found.nonzero()[0].tolist() == [ledger.others.find("a")]
+    assert found.nonzero()[0].tolist() == [ledger.arrays_of(DeviceKind.OTHER).find("a")]
 
 
 def test_needs_of_requests_without_a_class_are_remembered() -> None:

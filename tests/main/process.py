@@ -1,16 +1,16 @@
 """The real program ``fractile control-plane`` as a process of its own, for tests and benchmarks."""
 
 import asyncio
-import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
 
 PROGRAM = "from fractile.main.cli import main; main()"
+CONTROL_PLANE = (sys.executable, "-c", PROGRAM, "control-plane")
 
 
 class Running:
@@ -45,7 +45,7 @@ class Running:
 
 @asynccontextmanager
 async def control_plane(
-    kubeconfig: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    kubeconfig: Path, folder: Path, *arguments: str, program: Sequence[str] = CONTROL_PLANE
 ) -> AsyncGenerator[Running, None]:
     """Start it; it is killed, by pid, when the block is left, and by the kernel when this process dies. It is the only
     replica unless a ``--lease`` is given: a lease would outlive it for its duration. Its extender is open, unless a
@@ -56,9 +56,8 @@ async def control_plane(
     log = folder / f"control-plane-{port}.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM),
+            *("setpriv", "--pdeathsig", "KILL", *program),
             *(
-                "control-plane",
                 "--kubeconfig",
                 str(kubeconfig),
                 "--listen",
@@ -67,7 +66,6 @@ async def control_plane(
                 *door,
                 *arguments,
             ),
-            env={**os.environ, **(environment or {})},
             stdout=out,
             stderr=out,
         )

@@ -10,8 +10,8 @@ import httpx2
 import msgspec
 import pytest
 
-from fractile.extender.bind import CRASH_AT
 from fractile.kube import paths
+from fractile.lab.cluster.interrupted import interrupted
 from fractile.wire.files.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from fractile.wire.fractile import extended_resource, placement
 from fractile.wire.kubernetes.objects import Pod
@@ -147,7 +147,7 @@ async def test_a_kill_in_the_middle_of_a_bind_charges_nothing_twice_and_leaks_no
     server: FakeApiServer, tmp_path: Path, step: str
 ) -> None:
     asked = submit(server, "p", 16_000)
-    async with control_plane(kubeconfig(server, tmp_path), tmp_path, environment={CRASH_AT: step}) as running:
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path, program=interrupted("kill", step)) as running:
         await running.ready()
         with pytest.raises(httpx2.TransportError):
             await bind(running, asked)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,12 +12,13 @@ import httpx2
 import pytest
 
 from fractile.kube import paths
-from fractile.main.leading import PAUSE_AT, QUIET
+from fractile.lab.cluster.interrupted import interrupted
+from fractile.main.leading import QUIET
 from fractile.wire.kubernetes.objects import Pod
 from tests.builders import cards, resource
 from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.main.plane import until
-from tests.main.process import Running, control_plane, free_port
+from tests.main.process import CONTROL_PLANE, Running, control_plane, free_port
 from tests.main.test_control_plane import ask, bind, fitting, kubeconfig, stored, submit
 
 LEASE = paths.lease("fractile-system", "lead")
@@ -39,7 +40,7 @@ class Replicas:
         self._folder = folder
         self._stack = stack
 
-    async def start(self, *more: str, seconds: int = SECONDS, environment: Mapping[str, str] | None = None) -> Running:
+    async def start(self, *more: str, seconds: int = SECONDS, program: Sequence[str] = CONTROL_PLANE) -> Running:
         folder = self._folder / f"replica-{os.urandom(3).hex()}"
         folder.mkdir()
         return await self._stack.enter_async_context(
@@ -49,7 +50,7 @@ class Replicas:
                 "--lease=fractile-system/lead",
                 f"--lease-seconds={seconds}",
                 *more,
-                environment=environment,
+                program=program,
             )
         )
 
@@ -83,9 +84,9 @@ async def alive(running: Running) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def pair(replicas: Replicas, **first: Mapping[str, str]) -> tuple[Running, Running]:
-    """A leader that is ready, and a replica that waits."""
-    leader = await replicas.start(**first)  # pyright: ignore[reportArgumentType]
+async def pair(replicas: Replicas, *, program: Sequence[str] = CONTROL_PLANE) -> tuple[Running, Running]:
+    """A leader that is ready, and a replica that waits. ``program``: the leader's."""
+    leader = await replicas.start(program=program)
     await leader.ready()
     other = await replicas.start()
     await alive(other)
@@ -202,7 +203,7 @@ async def late_binding(
     server: FakeApiServer, replicas: Replicas, at: str = "allowed"
 ) -> tuple[Running, Running, Pod, Pod, str]:
     """A leader is paused on its way to the write; another leads, and gives the same card away."""
-    old, new = await pair(replicas, environment={PAUSE_AT: at})
+    old, new = await pair(replicas, program=interrupted("stop", at))
     late, prompt = submit(server, "late", 16_000), submit(server, "prompt", 16_000)
     asking = asyncio.create_task(bind(old, late))
     await stopped(old.pid)
@@ -253,7 +254,7 @@ async def test_a_pod_that_the_next_leader_has_bound_is_not_bound_again(
     server: FakeApiServer, replicas: Replicas
 ) -> None:
     server.create(paths.extended_resources(), resource(cards("n1")[1], "n1"))
-    old, new = await pair(replicas, environment={PAUSE_AT: "allowed"})
+    old, new = await pair(replicas, program=interrupted("stop", "allowed"))
     asked = submit(server, "p", 16_000)
     asking = asyncio.create_task(bind(old, asked))
     await stopped(old.pid)

@@ -23,7 +23,6 @@ from fractile.model.pod_demand import PartOfCard, PodDemand
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.policy.nodes.asked import asked
 from fractile.policy.nodes.mix import Mix, mix_of_counts
-from fractile.sim import kernel
 from fractile.watch.waiting_pods import WaitingPods
 from fractile.wire.kubernetes import extender as wire
 from fractile.wire.kubernetes.extender import FilterResult, HostPriority
@@ -41,21 +40,13 @@ CLASSES = 30  # kinds of pods that are expected
 
 
 def measure() -> list[Row]:
-    """With numpy, and compiled where numba is installed."""
-    rows: list[Row] = []
-    for compiled in (False, True) if kernel.available() else (False,):
-        for policy in POLICIES:
-            rows += _rows(policy, compiled=compiled)
-    return rows
+    return [row for policy in POLICIES for row in _rows(policy)]
 
 
-def _rows(policy: str, *, compiled: bool) -> list[Row]:
-    how = f"{policy}, {'compiled' if compiled else 'numpy'}"
+def _rows(policy: str) -> list[Row]:
     ledger = full_ledger()
-    extender, policies = extender_of(ledger, policy, compiled=compiled)
+    extender, policies = extender_of(ledger, policy)
     fits, few = request_of("8138", NAMES), request_of("8138", NAMES[:100])
-    if compiled:
-        extender.prioritize(request_of("4069", NAMES))  # what is compiled stays so
     cold = _seconds(lambda: extender.filter(fits))
     answered = msgspec.json.decode(extender.filter(fits), type=FilterResult)
     scores = msgspec.json.decode(extender.prioritize(fits), type=list[HostPriority])
@@ -69,18 +60,17 @@ def _rows(policy: str, *, compiled: bool) -> list[Row]:
 
     every = FilterResult(node_names=list(NAMES))
     return [
-        *_verb(f"filter, 5,000 names, {how}", extender.filter, fits, every, bound),
-        *_verb(f"filter, unseen changes, {how}", extender.filter, fits, every, change),
-        *_verb(f"prioritize, 5,000 names, {how}", extender.prioritize, fits, scores, bound),
-        *_verb(f"prioritize, 100 names, {how}", extender.prioritize, few, scores[:100], change)[:1],
-        Row(f"the first pod of its kind, {how}", cold * 1e3, "ms", None, "all 5,000 nodes are scored"),
+        *_verb(f"filter, 5,000 names, {policy}", extender.filter, fits, every, bound),
+        *_verb(f"filter, unseen changes, {policy}", extender.filter, fits, every, change),
+        *_verb(f"prioritize, 100 names, {policy}", extender.prioritize, few, scores[:100], change)[:1],
+        Row(f"the first pod of its kind, {policy}", cold * 1e3, "ms", None, "all 5,000 nodes are scored"),
     ]
 
 
-def extender_of(ledger: Ledger, policy: str, *, compiled: bool) -> tuple[Extender, NodePolicies]:
+def extender_of(ledger: Ledger, policy: str) -> tuple[Extender, NodePolicies]:
     """Its verbs over that ledger with nodes of 96 CPUs, pods of four, and a mix of CLASSES kinds."""
     unused: Any = WaitingPods()  # bind is not measured here
-    engine = Engine(ledger, totals_of(ledger), mix_of_world(), compiled=compiled)
+    engine = Engine(ledger, totals_of(ledger), mix_of_world())
     policies = NodePolicies(ledger, engine, cluster=policy)
     extender = Extender(
         ledger=ledger,

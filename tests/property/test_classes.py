@@ -10,13 +10,12 @@ from msgspec import structs
 from fractile.extender.filter import filter_nodes
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
-from fractile.model.card import Card
+from fractile.model.card import Card, DeviceKind
 from fractile.model.device_class import DeviceClass, Operator, PropertyRequirement
 from fractile.model.placement import Placement, charges
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.cards.others import no_devices
 from fractile.policy.cards.plan import plan
 from fractile.policy.cards.reasons import no_cards
 from fractile.policy.cards.verify import mismatch
@@ -109,7 +108,7 @@ def test_the_filter_agrees_with_the_plan_of_each_node(pod: PodRequest, ledger: L
             refused = found.failed if verdict.resolvable else found.unresolvable
             assert refused[name] == verdict.message
         else:
-            assert found.failed[name] in (no_cards().message, no_devices().message, verdict.message)
+            assert found.failed[name] in (no_cards().message, no_cards(DeviceKind.OTHER).message, verdict.message)
 
 
 @checked

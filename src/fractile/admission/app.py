@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fractile.admission import openapi
 from fractile.admission.capacity import ClusterFit
 from fractile.admission.hints import PolicyKnown, any_policy
 from fractile.admission.intake import Intake, bad
@@ -218,14 +217,10 @@ def routes(webhook: WebhookApp, intake: Intake) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
 
-    async def described(_: Request) -> Response:
-        return _json(openapi.document(PREFIX))
-
     return [
         Route(f"{PREFIX}/mutate", _verb(webhook.mutate, intake), methods=["POST"]),
         Route(f"{PREFIX}/validate", _verb(webhook.validate, intake), methods=["POST"]),
         Route(f"{PREFIX}/healthz", healthz),
-        Route(f"{PREFIX}/openapi.json", described),
     ]
 
 

@@ -10,7 +10,7 @@ from fractile.ledger.arrays import Bools, CardArrays, CardLayer
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy.cards import others, reasons
+from fractile.policy.cards import kinds, reasons
 from fractile.policy.cards.effort import Effort
 
 
@@ -34,7 +34,7 @@ class ClusterCapacity:
         return self._resolve(request)
 
     def never(self, request: PodRequest) -> str:
-        parts = self._parts(request)
+        parts = [(self._ledger.arrays_of(kind), part) for kind, part in kinds.parts(request)]
         arrays, _ = parts[0]
         meets = self._ever(*parts[0])
         for other, part in parts[1:]:
@@ -44,13 +44,6 @@ class ClusterCapacity:
         effort = Effort(dead_ends=self._ledger.dead_ends)
         node, reason = min((self._why(request, arrays.names[c], effort) for c in _closest(parts)), key=_usefulness)
         return f"no node can serve this pod, however empty: {reason.message} (node {node})"
-
-    def _parts(self, request: PodRequest) -> list[tuple[CardArrays, PodRequest]]:
-        """The request's parts for GPUs and for other devices, each with the arrays to search."""
-        if not others.mixed(request):
-            return [(self._ledger.arrays, request)]
-        gpus, devices = others.of_gpus(request), others.of_others(request)
-        return [*([(self._ledger.arrays, gpus)] if gpus.containers else []), (self._ledger.others, devices)]
 
     def _ever(self, arrays: CardArrays, part: PodRequest) -> Bools:
         return scan.ever(arrays, scan.need_of(part))

@@ -12,7 +12,7 @@ import numpy as np
 
 from fractile.ledger.arrays import Bools, Ints
 from fractile.ledger.ledger import Ledger
-from fractile.model.card import GPU, Card
+from fractile.model.card import Card, DeviceKind
 from fractile.model.device_class import DeviceClass, PropertyRequirement
 from fractile.model.properties import Properties
 from fractile.model.sharing import SharingRule
@@ -146,7 +146,7 @@ class Table:
         changed = np.zeros(count, np.bool_)
         for rows, arrays in (
             (np.flatnonzero(there & ~other), self._ledger.arrays),
-            (np.flatnonzero(there & other), self._ledger.others),
+            (np.flatnonzero(there & other), self._ledger.arrays_of(DeviceKind.OTHER)),
         ):
             at = self.slot[rows], self.column[rows]
             for mine, theirs in (
@@ -268,8 +268,8 @@ class Table:
 
     def _find(self, row: int, card: Card) -> None:
         """Set the ledger's cell of the card; none if nothing is placed on it for now."""
-        self.other[row] = card.type != GPU
-        arrays = self._ledger.others if self.other[row] else self._ledger.arrays
+        self.other[row] = card.kind is not DeviceKind.GPU
+        arrays = self._ledger.arrays_of(card.kind)
         self.slot[row], self.column[row] = arrays.cells.get(card.uuid, (0, _NOWHERE))
         if self.column[row] == _NOWHERE:
             self.free[row] = self.free_cores[row] = self.slices[row] = 0

@@ -6,6 +6,7 @@ import msgspec
 
 from fractile.debug.process_state import EventHandlers, feed_state
 from fractile.ledger.ledger import Entry, Ledger
+from fractile.model.card import DeviceKind
 from fractile.model.placement import Placement
 from fractile.model.refusal import Refusal
 from fractile.model.units import PodUID
@@ -63,7 +64,7 @@ def ledger_state(ledger: Ledger, *, now: float) -> wire.LedgerState:
 
 
 def _nodes(ledger: Ledger) -> Iterator[wire.NodeStateReport]:
-    names = {name for arrays in (ledger.arrays, ledger.others) for name in arrays.names if name is not None}
+    names = {name for kind in DeviceKind for name in ledger.arrays_of(kind).names if name is not None}
     for name in sorted(names):
         state = ledger.node(name)
         if state is not None:

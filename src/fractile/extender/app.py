@@ -19,13 +19,11 @@ from starlette.routing import Route
 from fractile.debug.trace_steps import Attribute, Trace, TraceStep
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
-from fractile.extender import openapi
 from fractile.extender.bind import Binder
 from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.filter import BEST, filter_nodes
 from fractile.extender.large import made_small, with_nodes
-from fractile.extender.listed import Lists, nothing, scored
 from fractile.extender.naming import Naming
 from fractile.extender.nominated import keep_room
 from fractile.extender.policies import NodePolicies, settled
@@ -88,7 +86,6 @@ class Extender:
         self._preemption = preemption
         self._nominations = nominations
         self._ledger = ledger
-        self._lists = Lists(ledger.arrays)
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._binder = binder
         self._expected = expected
@@ -130,8 +127,8 @@ class Extender:
         started = perf_counter()
         try:
             check_objects(body)
-            args = wire.decode_listed(body)
-            names = self._lists.names_of(args)
+            args = wire.decode_args(body)
+            names = wire.names_of(args)
             wire.check_names(names)
         except WireError as e:
             log.warning("prioritize refused reason=%s", e)
@@ -139,14 +136,14 @@ class Extender:
         assert args.pod is not None
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if not isinstance(request, PodRequest):
-            return scored(names, nothing(names))
+            return wire.encode_scores(names, [0] * len(names))
         ranking = self._ranked(args.pod, request, names)
         if ranking.best:
             self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
         _log_prioritize(args.pod, names, ranking, started)
         if self._trace is not None:
             self._tell("prioritize", args.pod, started, asked=len(names), best=ranking.best or "")
-        return scored(names, ranking.scores)
+        return wire.encode_scores(names, ranking.scores.tolist())
 
     def _tell(self, name: str, pod: Pod, started: float, *, error: str = "", **attributes: Attribute) -> None:
         assert self._trace is not None
@@ -350,15 +347,11 @@ def application(
     async def readyz(_: Request) -> Response:
         return PlainTextResponse(well) if extender.ready() else PlainTextResponse("rebuilding the ledger", 503)
 
-    async def described(_: Request) -> Response:
-        return _json(openapi.document(prefix))
-
     return Starlette(
         routes=[
             *(Route(verb.path, _endpoint(verb), methods=["POST"]) for verb in verbs(extender, prefix=prefix)),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            Route("/openapi.json", described),
             *more,
         ]
     )

@@ -45,8 +45,7 @@ from fractile.wire.kubernetes.objects import Pod
 log = logging.getLogger(__name__)
 
 Narrowed = Callable[[PodRequest, str], PodRequest | None]  # restricts to the card that a policy chooses on that node
-Reached = Callable[[str], None]  # called with each step's name; tests end the process there
-CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
+Reached = Callable[[str], None]  # called with the name of each step: "assumed", "bound"
 
 
 class _Turn:

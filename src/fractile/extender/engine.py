@@ -9,7 +9,6 @@ simulator does the same with the same code. Where the cluster has cards of sever
 different request on each size; each node's score is then the one for its own size.
 """
 
-import importlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
@@ -103,16 +102,13 @@ class Prepared:
 
 
 class Engine:
-    """One per ledger. ``compiled``: use numba, which must be installed."""
+    """One per ledger."""
 
-    def __init__(
-        self, ledger: Ledger, totals: NodeTotals, mix: Mix = NOTHING_EXPECTED, *, compiled: bool = False
-    ) -> None:
+    def __init__(self, ledger: Ledger, totals: NodeTotals, mix: Mix = NOTHING_EXPECTED) -> None:
         self._arrays = ledger.arrays
         self._live = Live(ledger.arrays, totals)
         self._mix = mix
         self._prices = prices_of(mix)
-        self._compiled = compiled
         self._situation: ScoringContext | None = None
         self._boards: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
         self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # valid until something changes
@@ -137,7 +133,7 @@ class Engine:
         self._follow()
         self._mix, self._prices = mix, prices
         asked = {text: board.asked()[-_WARM:] for text, board in self._boards.items()}
-        policies = {text: policy for text in asked if (policy := known(text, compiled=self._compiled)) is not None}
+        policies = {text: policy for text in asked if (policy := known(text)) is not None}
         self._since = set()
         return Prepared(self._live.view, _copied(self._live.view), self._situation_now(), policies, asked)
 
@@ -163,7 +159,7 @@ class Engine:
     def standing(self, policy: str, wish: PodDemand, *, draw: int, coming: Sequence[Coming] = ()) -> NodeScores | None:
         """The policy's scores of all nodes; None where it has no opinion: it is unknown, there are no cards, or the pod
         asks for no card or for parts of several. ``draw``: for policies that draw lots."""
-        found = known(policy, compiled=self._compiled)
+        found = known(policy)
         self._follow()
         if found is None or not self._live.sizes or not wish.asks:
             return None
@@ -266,20 +262,12 @@ class Engine:
         return board
 
 
-def known(text: str, *, compiled: bool = False) -> Policy | None:
+def known(text: str) -> Policy | None:
     """The policy of that name, or sum of several; None if unknown."""
-    return _known(text, compiled=compiled) if len(text) <= _LONGEST else None
+    return _known(text) if len(text) <= _LONGEST else None
 
 
-@lru_cache(maxsize=256)
-def _known(text: str, *, compiled: bool) -> Policy | None:
-    found = find(text)
-    if found is None or not compiled:
-        return found
-    faster: Policy = importlib.import_module("fractile.policy.nodes.policies.compiled").compiled(text, found)
-    return faster
-
-
+_known = lru_cache(maxsize=256)(find)
 _LONGEST = 200  # characters; names come from annotations
 
 

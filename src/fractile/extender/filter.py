@@ -18,10 +18,10 @@ from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Need
-from fractile.model.card import GPU
+from fractile.model.card import GPU, DeviceKind
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy.cards import others, reasons
+from fractile.policy.cards import kinds, reasons
 from fractile.policy.cards.choice import fits
 from fractile.policy.cards.effort import Effort
 from fractile.policy.cards.state import NodeState
@@ -36,35 +36,48 @@ _LOOKED_AT = 10  # nodes among which the one whose refusal stands for all is cho
 _FirstOf = Callable[[Bools, int], Ints]  # so many of the fitting columns, the best first
 
 
-class _Sought(msgspec.Struct, frozen=True):
-    """What a pod needs, of which arrays: those of GPUs, or those of other devices when it needs only these. ``beside``:
-    its need of the other devices when it needs both. ``left``: what the quota leaves to it; ``nodes``: those in pools
-    that it may use, None for all."""
+class KindNeed(msgspec.Struct, frozen=True):
+    """What a pod needs of one kind of devices, and the ledger's arrays of that kind."""
 
+    kind: DeviceKind
     arrays: CardArrays
     need: Need
-    beside: tuple[CardArrays, Need] | None = None
+
+
+class _Sought(msgspec.Struct, frozen=True):
+    """What a pod needs. Columns are those of the first kind's arrays. ``left``: what the quota leaves to it; ``nodes``:
+    those in pools that it may use, None for all."""
+
+    needs: tuple[KindNeed, ...]
     left: Allowance | None = None
     nodes: Bools | None = None
 
     @property
+    def first(self) -> KindNeed:
+        return self.needs[0]
+
+    @property
+    def arrays(self) -> CardArrays:
+        return self.needs[0].arrays
+
+    @property
     def exact(self) -> bool:
-        if self.left is not None and self.left.tight:
-            return False
-        return self.need.exact and (self.beside is None or self.beside[1].exact)
+        return not (self.left is not None and self.left.tight) and all(n.need.exact for n in self.needs)
 
     def now(self) -> Bools:
         """Columns of nodes that meet the need with what is free now."""
-        meets = self._both(scan.now)
+        meets = self._all(scan.now)
         return meets if self.nodes is None else meets & self.nodes
 
     def ever(self) -> Bools:
         """Columns of nodes that would meet the need if they were empty."""
-        return self._both(scan.ever)
+        return self._all(scan.ever)
 
-    def _both(self, judge: Callable[[CardArrays, Need], Bools]) -> Bools:
-        meets = judge(self.arrays, self.need)
-        return meets & scan.carried(judge(*self.beside), self.beside[0], self.arrays) if self.beside else meets
+    def _all(self, judge: Callable[[CardArrays, Need], Bools]) -> Bools:
+        meets = judge(self.first.arrays, self.first.need)
+        for other in self.needs[1:]:
+            meets = meets & scan.carried(judge(other.arrays, other.need), other.arrays, self.arrays)
+        return meets
 
 
 def within(request: PodRequest, left: Allowance, ledger: Ledger) -> _Sought:
@@ -75,18 +88,14 @@ def within(request: PodRequest, left: Allowance, ledger: Ledger) -> _Sought:
 
 def sought(request: PodRequest, ledger: Ledger) -> _Sought:
     """What to look for, and in which arrays."""
-    if not others.mixed(request):
-        return _Sought(ledger.arrays, _need(request, ledger))
-    beside = scan.need_of(others.of_others(request))
-    gpus = others.of_gpus(request)
-    if not gpus.containers:
-        return _Sought(ledger.others, beside)
-    return _Sought(ledger.arrays, _need(gpus, ledger), (ledger.others, beside))
+    return _Sought(tuple(_need(kind, part, ledger) for kind, part in kinds.parts(request)))
 
 
-def _need(request: PodRequest, ledger: Ledger) -> Need:
-    need = scan.need_of(request)
-    return need if ledger.judged_by_sums(request) else msgspec.structs.replace(need, exact=False)
+def _need(kind: DeviceKind, part: PodRequest, ledger: Ledger) -> KindNeed:
+    need = scan.need_of(part)
+    if kind is DeviceKind.GPU and not ledger.judged_by_sums(part):
+        need = msgspec.structs.replace(need, exact=False)
+    return KindNeed(kind, ledger.arrays_of(kind), need)
 
 
 def filter_nodes(
@@ -115,19 +124,17 @@ def filter_nodes(
         return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, left.message))
     what = sought(request, ledger) if left is None else within(request, left, ledger)
     if len(names) > BEST and policy != NONE:
-        best = _best(request, what, names, ledger, _order(request, what.arrays, ledger, policy, standing), effort)
+        best = _best(request, what, names, ledger, _order(request, what, policy, standing), effort)
         if len(best) == BEST or (best and effort.over):
             return FilterResult(node_names=best)
     return _every_node(request, what, names, ledger, effort)
 
 
-def _order(
-    request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: NodeScores | None
-) -> _FirstOf:
+def _order(request: PodRequest, what: _Sought, policy: str, standing: NodeScores | None) -> _FirstOf:
     """A function that finds the best of many columns."""
-    if standing is None or arrays is not ledger.arrays:
+    if standing is None or what.first.kind is not DeviceKind.GPU:
         emptiest = spreads(request, policy)
-        return lambda fitting, most: scan.best_first(arrays, fitting.nonzero()[0], most, emptiest=emptiest)
+        return lambda fitting, most: scan.best_first(what.arrays, fitting.nonzero()[0], most, emptiest=emptiest)
     if standing.order is not None:
         return partial(scan.first_in_order, standing.order)
     value = standing.value
@@ -192,7 +199,7 @@ def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Le
     _refuse_bounded(result, request, what, _pick(names, bounded), columns[bounded], ledger, effort)
     now |= bounded
     ever = known & ~now & what.ever()[columns]
-    _refuse(result, _pick(names, ~known), reasons.no_cards() if what.arrays is ledger.arrays else others.no_devices())
+    _refuse(result, _pick(names, ~known), reasons.no_cards(what.first.kind))
     _refuse_all(result, _pick(names, ever), request, ledger, columns[ever], what.arrays, effort)
     never = known & ~now & ~ever
     _refuse_all(result, _pick(names, never), request, ledger, columns[never], what.arrays, effort)
@@ -262,7 +269,7 @@ def _plainly(what: _Sought, name: str, ledger: Ledger) -> Refusal | None:
     if left is None:
         return None
     barred = left.bars(place)
-    if barred is not None or not what.need.exact:
+    if barred is not None or not what.first.need.exact:
         return barred
     models = {c.model for c in ledger.cards(name) if c.type == GPU}
     why = left.closed.get((place.model, models.pop())) if len(models) == 1 else None

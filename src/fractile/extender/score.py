@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from fractile.extender.engine import Coming, NodeScores
-from fractile.extender.listed import columns_of, nothing
 from fractile.ledger import scan
 from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
+from fractile.model.card import DeviceKind
 from fractile.model.request import PodRequest
-from fractile.policy.cards import others
+from fractile.policy.cards import kinds
 from fractile.policy.nodes.view import NEVER
 
 MAX_SCORE = 10
@@ -50,21 +50,21 @@ def rank(
     expected: Iterable[tuple[str, int]] = (),
     policy: str = BINPACK,
 ) -> Ranking:
-    """Score the nodes by their GPUs, or by their other devices when the pod asks for no GPU; those without score 0.
+    """Score the nodes by their devices of the first kind that the pod asks for; those without score 0.
 
     ``expected`` are nodes and MiB of pods that were just scored and are not bound yet.
     """
     if not names or policy == NONE:
-        return Ranking(nothing(names))
-    gpus = others.of_gpus(request) if others.mixed(request) else request
-    if not gpus.containers:
-        return msgspec.structs.replace(_rank(others.of_others(request), names, ledger.others, (), policy), memory=0)
-    return _rank(gpus, names, ledger.arrays, expected, policy)
+        return Ranking(np.zeros(len(names), np.int64))
+    kind, part = kinds.parts(request)[0]
+    if kind is DeviceKind.GPU:
+        return _rank(part, names, ledger.arrays, expected, policy)
+    return msgspec.structs.replace(_rank(part, names, ledger.arrays_of(kind), (), policy), memory=0)
 
 
 def rank_by(standing: NodeScores, names: Sequence[str], ledger: Ledger) -> Ranking | None:
     """Score the nodes by a policy; None when it sees room on none of them."""
-    columns = columns_of(names, ledger.arrays)
+    columns = ledger.arrays.find_all(names, len(names))
     value = np.where(columns >= 0, standing.value[columns], NEVER)
     best = int(value.argmax())
     if value[best] == NEVER:
@@ -85,7 +85,7 @@ def scaled(value: Ints) -> Ints:
 def _rank(
     request: PodRequest, names: Sequence[str], arrays: CardArrays, expected: Iterable[tuple[str, int]], policy: str
 ) -> Ranking:
-    columns = columns_of(names, arrays)
+    columns = arrays.find_all(names, len(names))
     total = arrays.node_memory[columns]
     need = scan.need_of(request)
     per_card = total // arrays.cards[columns].clip(min=1)

@@ -12,9 +12,10 @@ import numpy as np
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, CardLayer, Ints
 from fractile.ledger.usage import LedgerUsage
+from fractile.model.card import DeviceKind
 from fractile.model.quota import NOWHERE, NodePlace
 from fractile.model.request import ContainerRequest, Members, PodRequest
-from fractile.policy.cards import others
+from fractile.policy.cards import kinds
 from fractile.policy.quota import Allowance, Model
 
 _MIXED = -1
@@ -53,7 +54,7 @@ class CapacityBounds:
         known = {id(None): opened}
 
         def narrow(asked: ContainerRequest) -> ContainerRequest:
-            if asked.request.shares:
+            if asked.request.kind is not DeviceKind.GPU:
                 return asked
             selector = asked.request.selector
             if id(selector.members) not in known:
@@ -65,8 +66,8 @@ class CapacityBounds:
 
     def somewhere(self, request: PodRequest, left: Allowance | None) -> bool:
         """Whether some node seems to have room within the quota; only a check of the node itself is certain."""
-        gpus = others.of_gpus(self.narrowed(request, left) if left else request)
-        if not gpus.containers:
+        gpus = dict(kinds.parts(self.narrowed(request, left) if left else request)).get(DeviceKind.GPU)
+        if gpus is None:
             return True
         meets = scan.now(self._arrays, scan.need_of(gpus))
         nodes = self.nodes(left) if left else None

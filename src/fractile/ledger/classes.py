@@ -16,7 +16,7 @@ import msgspec
 
 from fractile.ledger.layers import KeptLayer
 from fractile.ledger.ledger import Ledger
-from fractile.model.card import GPU, Card
+from fractile.model.card import GPU, Card, DeviceKind
 from fractile.model.device_class import DeviceClass
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
@@ -85,9 +85,8 @@ class ClassIndex:
             return layer
         if len(self._layers) >= self._most:
             self._layers.popitem(last=False)[1].drop()
-        layer = self._layers[cls.name] = KeptLayer(
-            self._ledger.arrays if cls.device_type == GPU else self._ledger.others
-        )
+        kind = DeviceKind.GPU if cls.device_type == GPU else DeviceKind.OTHER
+        layer = self._layers[cls.name] = KeptLayer(self._ledger.arrays_of(kind))
         _fill(layer, cls, self._ledger.all_cards())
         return layer
 

@@ -29,7 +29,7 @@ from fractile.ledger.bounds import CapacityBounds
 from fractile.ledger.held import HeldOnDevice, check, size
 from fractile.ledger.precedence import LAST, Rank, contested
 from fractile.ledger.usage import LedgerUsage
-from fractile.model.card import GPU, Card
+from fractile.model.card import GPU, Card, DeviceKind
 from fractile.model.placement import Charge, Placement, charges, larger
 from fractile.model.quota import NOBODY, QuotaOwner
 from fractile.model.refusal import Code, Refusal
@@ -112,8 +112,7 @@ class Ledger:
         self._rules: Rules = _free
         self._sized = False
         self.reshared = 0  # how often the rules for a node changed
-        self._arrays = CardArrays()
-        self._others = CardArrays()
+        self._arrays_of = {kind: CardArrays() for kind in DeviceKind}
         self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
         self._sick: dict[CardUUID, tuple[NodeName, Card]] = {}  # reported, but not available to new pods
@@ -128,7 +127,7 @@ class Ledger:
         self._generation = 0
         self._stamps: dict[NodeName, int] = {}  # the generation of the last change of each node with cards
         self.usage = LedgerUsage()  # what each namespace holds, and the quotas
-        self.bounds = CapacityBounds(self._arrays, self.usage)
+        self.bounds = CapacityBounds(self.arrays, self.usage)
         self.dead_ends = DeadEnds()  # searches that failed on nodes in their current state
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,7 +148,7 @@ class Ledger:
         if not card.healthy:
             self._sick[card.uuid] = node, card
             return
-        arrays = self._arrays if card.type == GPU else self._others
+        arrays = self._arrays_of[card.kind]
         column = arrays.column(node)
         place = _Place(card, node, arrays, arrays.free_slot(column), column)
         self._places[card.uuid] = place
@@ -203,7 +202,7 @@ class Ledger:
     def reshare(self, node: NodeName) -> None:
         """Apply changed rules to the node."""
         self.reshared += 1
-        for place in self._cards_of(self._arrays, node):
+        for place in self._cards_of(self.arrays, node):
             self._write(place.card.uuid)
 
     def rule_on(self, node: NodeName, model: str) -> SharingRule:
@@ -216,9 +215,9 @@ class Ledger:
         return self._rules is not _free
 
     def judged_by_sums(self, request: PodRequest) -> bool:
-        """Whether free amounts alone decide whether such a pod fits under the rules. A card that takes no more slices
-        counts as one with nothing free, so only size limits and requests for several slices need a check of each
-        card."""
+        """Whether free amounts alone decide whether a pod that asks for such GPUs fits under the rules. A card that
+        takes no more slices counts as one with nothing free, so only size limits and requests for several slices need
+        a check of each card."""
         return not self.ruled or (not self._sized and len(request.containers) == 1)
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -372,12 +371,11 @@ class Ledger:
     @property
     def arrays(self) -> CardArrays:
         """The GPUs, for scans over many nodes; read only."""
-        return self._arrays
+        return self._arrays_of[DeviceKind.GPU]
 
-    @property
-    def others(self) -> CardArrays:
-        """The non-GPU devices; read only."""
-        return self._others
+    def arrays_of(self, kind: DeviceKind) -> CardArrays:
+        """The devices of that kind; read only."""
+        return self._arrays_of[kind]
 
     @property
     def generation(self) -> int:
@@ -401,8 +399,7 @@ class Ledger:
 
     def node(self, name: str) -> NodeState | None:
         """The node's cards ordered by index, with what is free; None when it has reported no cards."""
-        cards, others = self._states(self._arrays, name), self._states(self._others, name)
-        return NodeState(NodeName(name), cards, others) if cards or others else None
+        return self._node_state(NodeName(name))
 
     def imagine(
         self,
@@ -420,18 +417,18 @@ class Ledger:
                 if charge.card not in seen:
                     seen[charge.card] = msgspec.structs.replace(self._held.get(charge.card, HeldOnDevice()))
                 seen[charge.card].add(charge, sign)
-        cards, others = (self._states(arrays, name, seen) for arrays in (self._arrays, self._others))
-        return NodeState(NodeName(name), cards, others) if cards or others else None
+        return self._node_state(NodeName(name), seen)
 
     def node_at(self, column: int) -> NodeState:
         """The node with that column of ``arrays``."""
-        node = self._arrays.names[column]
-        assert node is not None, f"column {column} belongs to no node"
-        return NodeState(node, self._states(self._arrays, node), self._states(self._others, node))
+        node = self.arrays.names[column]
+        state = None if node is None else self._node_state(node)
+        assert state is not None, f"column {column} belongs to no node"
+        return state
 
     def cards(self, node: str) -> tuple[Card, ...]:
         """The cards of a node as reported, ordered by index, GPUs first."""
-        found = [p.card for arrays in (self._arrays, self._others) for p in self._cards_of(arrays, node)]
+        found = [p.card for arrays in self._arrays_of.values() for p in self._cards_of(arrays, node)]
         return tuple(sorted(found, key=lambda c: (c.type != GPU, c.index, c.uuid)))
 
     def all_cards(self) -> Iterator[Card]:
@@ -638,7 +635,7 @@ class Ledger:
 
     def _card_left(self, node: NodeName) -> None:
         """Update the node's stamp after one of its cards has gone."""
-        if self._arrays.find(node) < 0 and self._others.find(node) < 0:
+        if all(arrays.find(node) < 0 for arrays in self._arrays_of.values()):
             self._stamps.pop(node, None)
         else:
             self._stamps[node] = self._generation
@@ -655,8 +652,14 @@ class Ledger:
         column = arrays.find(node)
         return [] if column < 0 else [self._places[uuid] for uuid in arrays.in_column(column)]
 
+    def _node_state(
+        self, node: NodeName, imagined: Mapping[CardUUID, HeldOnDevice] = MappingProxyType({})
+    ) -> NodeState | None:
+        devices = [self._states(arrays, node, imagined) for arrays in self._arrays_of.values()]
+        return NodeState(node, *devices) if any(devices) else None
+
     def _states(
-        self, arrays: CardArrays, node: str, imagined: Mapping[CardUUID, HeldOnDevice] = MappingProxyType({})
+        self, arrays: CardArrays, node: str, imagined: Mapping[CardUUID, HeldOnDevice]
     ) -> tuple[CardState, ...]:
         cards = (self._card_state(place, imagined.get(place.card.uuid)) for place in self._cards_of(arrays, node))
         return tuple(sorted(cards, key=lambda c: (c.index, c.uuid)))

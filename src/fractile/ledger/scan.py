@@ -58,7 +58,7 @@ class Need(msgspec.Struct, frozen=True):
 
 def need_of(request: PodRequest) -> Need:
     """The pod's need of cards. All its requests must be for GPUs, or be represented as such
-    (``policy.cards.others``)."""
+    (``policy.cards.kinds``)."""
     containers = request.containers
     # Pods of a workload share one cached result. Members of a class change too often to be cached.
     return _alike(containers) if all(c.request.selector.members is None for c in containers) else _need_of(containers)

@@ -17,7 +17,7 @@ from fractile.main.debug_page import debugging
 from fractile.main.debug_page import option as debug_option
 from fractile.main.families import family_options
 from fractile.main.grouped import grouped
-from fractile.main.leading import LeaseOptions, ServedStage, in_terms, sentence_of
+from fractile.main.leading import BindObserver, LeaseOptions, ServedStage, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import log_options, set_up_logging
 from fractile.main.loops import run_in_loop
@@ -99,7 +99,9 @@ def _server(
 @debug_option
 @tracing_option
 @log_options
+@click.pass_context
 def command(
+    context: click.Context,
     kubeconfig: Path | None,
     server: Options,
     memory_unit: str,
@@ -141,10 +143,10 @@ def command(
         debug_token_file=debug_token_file,
         traces=tracing(otlp_endpoint, service="fractile-control-plane"),
     )
-    run_in_loop(run(server, options))
+    run_in_loop(run(server, options, context.find_object(BindObserver) or BindObserver()))
 
 
-async def run(server: Options, options: ControlPlaneOptions) -> None:
+async def run(server: Options, options: ControlPlaneOptions, observer: BindObserver) -> None:
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(options.kubeconfig)
     debug = debugging(access, options.lease, options.debug_token_file)
@@ -156,7 +158,8 @@ async def run(server: Options, options: ControlPlaneOptions) -> None:
     try:
         async with sweeping(options.placement, access, tally) as sweeper, asyncio.TaskGroup() as tasks:
             program = Program(access, stage, debug, tally, sweeper, warning)
-            leading = tasks.create_task(in_terms(options.lease, access, lambda term: lead(term, options, program)))
+            terms = in_terms(options.lease, access, lambda term: lead(term, options, program), observer)
+            leading = tasks.create_task(terms)
             await serve(stage, server, stage.verb)
             leading.cancel()
     except BaseExceptionGroup as group:

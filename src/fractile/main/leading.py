@@ -7,9 +7,7 @@ outlives terms; what it serves is switched. A term's writes pass its ``fence``, 
 write for how many seconds the lease still surely holds.
 """
 
-import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -40,7 +38,6 @@ from fractile.wire.kubernetes import extender as wire
 from fractile.wire.output import debug_state
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
-PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see ``_Pausing``
 
 QUIET = BIND_SECONDS + 0.5  # after a change of the lease nothing is admitted for this long: old writes may still arrive
 
@@ -111,7 +108,16 @@ class LeadTerm(msgspec.Struct, frozen=True):
         return self.left() > 0
 
 
-ALWAYS = LeadTerm(lambda: float("inf"))
+class BindObserver:
+    """Sees every step of a bind, and every look at the lease before a write. This one does nothing; those of
+    ``lab.cluster.interrupted`` end or stop the process there."""
+
+    def reached(self, step: str) -> None:
+        """Called with the step's name: "assumed", "bound"."""
+
+    def left(self, seconds: float) -> float:
+        """Called with how long the lease surely lasts; returns the same."""
+        return seconds
 
 
 class ServedStage:
@@ -146,16 +152,17 @@ class ServedStage:
             await (self._shown or self._idle)(scope, receive, send)
 
 
-async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[LeadTerm], Awaitable[None]]) -> None:
+async def in_terms(
+    lease: LeaseOptions, access: Credentials, work: Callable[[LeadTerm], Awaitable[None]], observer: BindObserver
+) -> None:
     """Wait for the lead, work, and repeat, until cancelled; the lease is then released."""
     if not lease.source:
-        await work(ALWAYS)
+        await work(LeadTerm(lambda: float("inf"), reached=observer.reached))
         return
     namespace, _, name = lease.source.partition("/")
     async with KubeClient(access, timeout=5.0) as client:  # only for the lease: no fence, no waiting for other calls
         elector = LeaderElector(client, namespace=namespace, name=name, identity=lease.identity, timing=lease.timing)
-        pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT, ""))
-        await one_after_another(elector, work, left=pausing.left, reached=pausing.reached)
+        await one_after_another(elector, work, left=lambda: observer.left(elector.left), reached=observer.reached)
 
 
 async def one_after_another(
@@ -213,39 +220,6 @@ def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while known is not None and isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
-
-
-def crash_point(wanted: str) -> Callable[[str], None]:
-    """For tests: a callback that ends the process at that step of a bind as by kill -9."""
-
-    def reached(step: str) -> None:
-        if step == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reached
-
-
-class _Pausing:
-    """For tests: stop a process that binds once, before the check of its lease (``assumed``) or between that and the
-    write (``allowed``), where the kernel may stop it too."""
-
-    def __init__(self, left: Callable[[], float], *, wanted: str) -> None:
-        self._left = left
-        self._wanted = wanted
-        self._armed = False
-
-    def reached(self, step: str) -> None:
-        if step == "assumed" and self._wanted:
-            self._armed, wanted, self._wanted = self._wanted == "allowed", self._wanted, ""
-            if wanted == "assumed":
-                os.kill(os.getpid(), signal.SIGSTOP)
-
-    def left(self) -> float:
-        now = self._left()
-        if self._armed:
-            self._armed = False
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return now
 
 
 def _idle(tally: DecisionTally, *, insecure_open: bool, prefix: str = "/scheduler") -> Starlette:

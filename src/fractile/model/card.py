@@ -1,5 +1,6 @@
 """A card as its node reports it, or any other device that pods can ask for by class."""
 
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -9,6 +10,14 @@ from fractile.model.properties import NONE, Properties
 from fractile.model.units import CardUUID, MiB, NodeName
 
 GPU: Final = "gpu"  # the type of every card; other devices have other types
+
+
+class DeviceKind(StrEnum):
+    """The kinds of devices, in the order in which those of a pod are chosen. The ledger has arrays for each kind, and
+    ``policy.cards.choice`` a way to choose them."""
+
+    GPU = GPU
+    OTHER = "other"
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
@@ -31,6 +40,10 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     shares: int = 1
     properties: Properties = NONE
     node: NodeName = NodeName("")
+
+    @property
+    def kind(self) -> DeviceKind:
+        return DeviceKind.GPU if self.type == GPU else DeviceKind.OTHER
 
     def property(self, key: str) -> str | None:
         """The device's property of that key, None if it has none. Quantities are as people write them."""

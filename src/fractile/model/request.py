@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from fractile.model.card import DeviceKind
 from fractile.model.units import CardUUID, ContainerName, MiB, Percent, PodUID
 
 
@@ -80,6 +81,10 @@ class Request(msgspec.Struct, frozen=True):
     device_class: str = ""
     shares: int = 0
 
+    @property
+    def kind(self) -> DeviceKind:
+        return DeviceKind.OTHER if self.shares else DeviceKind.GPU
+
     def memory_on(self, card: MiB) -> MiB:
         """The MiB that it takes of a card with ``card`` MiB; percentages are rounded down."""
         if self.exclusive:
@@ -127,12 +132,11 @@ class PodRequest(msgspec.Struct, frozen=True):
     @property
     def gpus(self) -> tuple[ContainerRequest, ...]:
         """The requests for GPUs."""
-        return tuple(c for c in self.containers if not c.request.shares)
+        return self.of(DeviceKind.GPU)
 
-    @property
-    def others(self) -> tuple[ContainerRequest, ...]:
-        """The requests for other devices."""
-        return tuple(c for c in self.containers if c.request.shares)
+    def of(self, kind: DeviceKind) -> tuple[ContainerRequest, ...]:
+        """The requests for devices of that kind."""
+        return tuple(c for c in self.containers if c.request.kind is kind)
 
 
 def peak_amount(containers: Iterable[ContainerRequest], resource: str = "") -> int:

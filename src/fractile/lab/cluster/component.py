@@ -8,7 +8,6 @@ import http.client
 import os
 import socket
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
@@ -96,7 +95,7 @@ def running(place: ClusterLayout, component: Component) -> StartedProcess | None
     return processes.running(place.record(component.name))
 
 
-def start(place: ClusterLayout, component: Component, *, env: Mapping[str, str] | None = None) -> StartedProcess:
+def start(place: ClusterLayout, component: Component) -> StartedProcess:
     """Start the component unless it runs."""
     process = running(place, component)
     if process is not None:
@@ -105,7 +104,7 @@ def start(place: ClusterLayout, component: Component, *, env: Mapping[str, str] 
         [*component.enter, *component.argv],
         record=place.record(component.name),
         log=place.log(component.name),
-        env={**_environment(), **component.env, **(env or {})},
+        env={**_environment(), **component.env},
     )
 
 

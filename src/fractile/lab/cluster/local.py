@@ -145,22 +145,25 @@ class LocalCluster:
         if number in (signal.SIGKILL, signal.SIGTERM) and not processes.wait(process, wait):
             raise SetupError(f"{name} still runs {wait:.0f} s after signal {number}")
 
-    def start(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
-        """Start the component unless it runs, with ``args`` added to its command line and ``env`` to its environment,
-        and wait until it is ready."""
+    def start(self, name: str, *args: str, program: Sequence[str] = ()) -> None:
+        """Start the component unless it runs, with ``args`` added to its command line, and wait until it is ready.
+        ``program`` takes the place of the program and its subcommand; SetupError if the component is a pod."""
         if (pods := self._pods(name)) is not None:
-            pods.start(name, [*args, *(f"{k}={v}" for k, v in (env or {}).items())])
+            if program:
+                raise SetupError(f"{name} is a pod of this cluster: it runs the program of its image")
+            pods.start(name, args)
             return
         one = self._component(name)
-        one = msgspec.structs.replace(one, argv=(*one.argv, *args))
-        component.start(self.place, one, env=env)
+        arguments = one.argv[one.argv.index(name) + 1 :] if program else one.argv
+        one = msgspec.structs.replace(one, argv=(*program, *arguments, *args))
+        component.start(self.place, one)
         asyncio.run(component.wait_ready(self.place, one))
 
-    def restart(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
+    def restart(self, name: str, *args: str, program: Sequence[str] = ()) -> None:
         """Kill the component if it runs, and start it."""
         if self.process(name) is not None:
             self.kill(name)
-        self.start(name, *args, env=env)
+        self.start(name, *args, program=program)
 
     def restart_kubelet(self, node: str) -> None:
         """Kill and restart the node's kubelet, real or hollow; containers and the agent keep running."""

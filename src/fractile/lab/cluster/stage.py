@@ -1,6 +1,6 @@
 """The cluster on which the demonstrations and the end-to-end tests run."""
 
-from fractile.extender.bind import CRASH_AT
+from fractile.lab.cluster.interrupted import interrupted
 from fractile.lab.cluster.local import LocalCluster
 from fractile.lab.cluster.spec import ClusterSpec, from_file
 from fractile.lab.demos.demos import CARD
@@ -36,7 +36,7 @@ class LocalStage:
         self._cluster.restart_kubelet(node)
 
     def restart_control_plane(self, *, crash_at: str = "") -> None:
-        self._cluster.restart("control-plane", env={CRASH_AT: crash_at} if crash_at else None)
+        self._cluster.restart("control-plane", program=interrupted("kill", crash_at) if crash_at else ())
 
     def control_plane_runs(self) -> bool:
         return self._cluster.process("control-plane") is not None

@@ -1,12 +1,10 @@
 """The decisions of a term: how nodes are scored, how much each namespace may hold, which node and cards a pod gets."""
 
-import os
 import time
 
-from fractile.extender.bind import CRASH_AT, Binder
+from fractile.extender.bind import Binder
 from fractile.kube.client import KubeClient
-from fractile.main.leading import LeadTerm, crash_point
-from fractile.main.listeners import Listeners
+from fractile.main.leading import LeadTerm
 from fractile.main.term.bookkeeping import Bookkeeping
 from fractile.main.term.options import ControlPlaneOptions, Program
 from fractile.main.term.placing import GlobalChoice
@@ -47,7 +45,7 @@ class Deciders:
             dialects=options.dialects,
             classes=books.classes,
             narrowed=self.scoring.policies.narrowed,
-            reached=Listeners(term.reached, crash_point(os.environ.get(CRASH_AT, ""))),
+            reached=term.reached,
             term=lambda: term.name,
             nominations=books.evictions.nominations,
         )

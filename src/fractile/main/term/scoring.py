@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import importlib.util
 import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -34,13 +33,12 @@ from fractile.wire.kubernetes.queued import ANNOTATION as GLOBAL_PLACEMENT
 
 class ScoringOptions(msgspec.Struct, frozen=True):
     """``policy``: the cluster's. ``mix``: a file with the expected pods. ``hours``, ``pods``: how long pods that are
-    gone count for the mix, and at most how many. ``compiled``: use numba."""
+    gone count for the mix, and at most how many."""
 
     policy: str = BINPACK
     mix: Path | None = None
     hours: float = 168.0
     pods: int = 20_000
-    compiled: bool = False
 
 
 def _policy(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
@@ -82,20 +80,14 @@ _OPTIONS = (
         show_default=True,
         help="How many of them count at most; those that are there always do.",
     ),
-    click.option("--compiled", is_flag=True, help="Score with numba (the extra fast); it takes 100 MB of memory more."),
 )
 
 
-def options_of(
-    node_policy: str, mix: Path | None, mix_window: float, mix_pods: int, *, compiled: bool
-) -> ScoringOptions:
-    """The options. Raises SetupError when they need something that is not installed."""
-    if compiled and importlib.util.find_spec("numba") is None:
-        raise SetupError("--compiled needs numba: install the wheel's extra fast (README.md), or leave the option out")
-    return ScoringOptions(node_policy, mix, mix_window, mix_pods, compiled)
+def _options_of(node_policy: str, mix: Path | None, mix_window: float, mix_pods: int) -> ScoringOptions:
+    return ScoringOptions(node_policy, mix, mix_window, mix_pods)
 
 
-scoring_options = grouped("scoring", _OPTIONS, options_of)
+scoring_options = grouped("scoring", _OPTIONS, _options_of)
 
 
 def read_mix(file: Path) -> Mix:
@@ -135,7 +127,7 @@ class Scoring:
         pinned = read_mix(options.mix) if options.mix else None
         totals = NodeTotals()
         seen = SeenPods(time.monotonic, MixWindow(options.hours * 3600, options.pods))
-        self.engine = Engine(ledger, totals, compiled=options.compiled)
+        self.engine = Engine(ledger, totals)
         self._learning = Learning(seen, self.engine, pinned=pinned)
         self.feed = NodeHandlers(totals, seen, ledger.arrays, unit, dialects)
         by_namespace = NamespacePolicies(ANNOTATION)

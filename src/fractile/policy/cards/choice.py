@@ -2,22 +2,24 @@
 
 Containers that kubelet ties together share a card (``parts``). Whole cards are unused cards that nothing else of the
 pod uses. For the other parts, one card for all is preferred; if none has room, they may go to different cards
-(``search``). Non-GPU devices are chosen after the cards, near them (``others``).
+(``search``). Devices of other kinds are chosen after the cards, near them (``distance``). If none is near the cards
+chosen first, cards and devices are searched at one place.
 
 Each row of POLICIES is a policy: a key, of which the smallest wins, and a choice of a group of unused cards. Keys end
 in the card's index, so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are
 gpu-manager's terms (evidence/gpu-manager.md#topology); ``topology`` uses the one that suits the amount.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
 
+from fractile.model.card import DeviceKind
 from fractile.model.placement import ContainerPlacement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Role
-from fractile.model.units import WHOLE
-from fractile.policy.cards import bandwidth, others, topology
+from fractile.model.units import WHOLE, ContainerName
+from fractile.policy.cards import bandwidth, distance, kinds, topology
 from fractile.policy.cards.effort import Effort, Sought
 from fractile.policy.cards.parts import Numbers, SharedCard, has_room
 from fractile.policy.cards.search import Key, search
@@ -82,24 +84,33 @@ def choose(
     ``policy`` is the cluster's; a pod's own takes precedence. A name that is not in the table means the default.
     """
     effort = effort or Effort()
-    if not others.mixed(request):
-        return _chosen(request.containers, state.cards, policy, effort)
-    found = _both(request, state, policy, effort)
+    wanted = kinds.parts(request)
+    found = _of_each_kind(wanted, state, policy, effort)
     if found is None:
         return None
-    if others.apart(*found, state) > 0:  # other cards may be nearer to free devices
-        sides = (_both(request, side, policy, effort) for side in others.sides(state))
-        found = min([found, *filter(None, sides)], key=lambda both: others.apart(*both, state))
-    return others.merged(request, *found)
+    if wanted[0][1] is request:  # GPUs only
+        return found[DeviceKind.GPU]
+    if distance.apart(found, state) > 0:  # other cards may be nearer to free devices
+        sides = distance.sides(state, list(found))
+        all_found = (_of_each_kind(wanted, side, policy, effort) for side in sides)
+        found = min([found, *filter(None, all_found)], key=lambda one: distance.apart(one, state))
+    return kinds.merged(request, found)
 
 
-def _both(
-    request: PodRequest, state: NodeState, policy: str, effort: Effort
-) -> tuple[Sequence[ContainerPlacement], Sequence[ContainerPlacement]] | None:
-    """Choose the cards, and the other devices near them."""
-    gpus = _chosen(request.gpus, state.cards, policy, effort)
-    beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus, effort)
-    return None if gpus is None or beside is None else (gpus, beside)
+def _of_each_kind(
+    wanted: Sequence[kinds.Part], state: NodeState, policy: str, effort: Effort
+) -> kinds.FoundKinds | None:
+    """Choose cards, then the devices of each further kind near what their containers already have."""
+    found: dict[DeviceKind, tuple[ContainerPlacement, ...]] = {}
+    for kind, part in wanted:
+        if kind is DeviceKind.GPU:
+            placed = _chosen(part.containers, state.cards, policy, effort)
+        else:
+            placed = _near(part.containers, state.of(kind), distance.neighbours(found, state), effort)
+        if placed is None:
+            return None
+        found[kind] = placed
+    return found
 
 
 def _chosen(
@@ -112,20 +123,21 @@ def _chosen(
     return None if found is None else _placed(containers, sought.numbers, found)
 
 
-def _beside(
-    containers: Sequence[ContainerRequest], state: NodeState, gpus: Sequence[ContainerPlacement], effort: Effort
+def _near(
+    containers: Sequence[ContainerRequest],
+    devices: Sequence[CardState],
+    neighbours: Mapping[ContainerName, Sequence[CardState]],
+    effort: Effort,
 ) -> tuple[ContainerPlacement, ...] | None:
-    """Choose the other devices near the cards that their containers got."""
-    if any(c.request.count > len(state.others) for c in containers):
+    """Choose devices near what their containers already have."""
+    if any(c.request.count > len(devices) for c in containers):
         return None
-    known = {c.uuid: c for c in state.cards}
-    cards = {c.container: [known[s.card] for s in c.slices] for c in gpus}
 
     def far(part: SharedCard, device: CardState) -> int:
-        return sum(others.distance(device, cards.get(c.container, ())) for c in part.containers)
+        return sum(distance.distance(device, neighbours.get(c.container, ())) for c in part.containers)
 
     sought = effort.sought(containers)
-    found = _nearest(sought, state.others, far, effort)
+    found = _nearest(sought, devices, far, effort)
     return None if found is None else _placed(containers, sought.numbers, found)
 
 
@@ -159,8 +171,9 @@ def fits(request: PodRequest, state: NodeState, effort: Effort | None = None) ->
     """Whether ``choose`` finds cards. Every policy finds cards if there are any, so for a pod of one container the best
     ones are not searched: on a node with an irregular interconnect that takes a second."""
     effort = effort or Effort()
-    if others.mixed(request):
-        return _both(request, state, "", effort) is not None
+    wanted = kinds.parts(request)
+    if wanted[0][1] is not request:
+        return _of_each_kind(wanted, state, "", effort) is not None
     if len(request.containers) != 1:
         return choose(request, state, effort=effort) is not None
     if request.containers[0].request.count > len(state.cards):
@@ -241,8 +254,8 @@ def _choose_whole(
     found: Found = {}
     for alike in _by_container(parts):
         used = {card.uuid for card in found.values()}
-        kinds = [p for n, p in enumerate(alike) if n == 0 or p.containers != alike[n - 1].containers]
-        idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in kinds)]
+        first = [p for n, p in enumerate(alike) if n == 0 or p.containers != alike[n - 1].containers]
+        idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in first)]
         if len(idle) < len(alike):
             return None
         found |= {p.number: card for p, card in zip(alike, group(idle, len(alike), node), strict=True)}
@@ -263,10 +276,10 @@ def _by_position(
 ) -> Sequence[CardState]:
     order = sorted(node, key=lambda c: (c.index, c.uuid))
     pairs = bandwidth.matrix(tuple((c.index, c.interconnect) for c in order))
-    kinds = tuple((c.model, int(c.memory)) for c in order)
+    models = tuple((c.model, int(c.memory)) for c in order)
     wanted = {c.uuid for c in cards}
     free = tuple(n for n, c in enumerate(order) if c.uuid in wanted)
-    return [order[n] for n in pick(pairs, kinds, free, count)]
+    return [order[n] for n in pick(pairs, models, free, count)]
 
 
 def _slice(container: ContainerRequest, card: CardState) -> Slice:

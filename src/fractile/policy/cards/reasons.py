@@ -6,12 +6,13 @@ kube-scheduler counts equal sentences ("3 <reason>"), so a sentence depends on n
 from collections.abc import Callable, Sequence
 
 from fractile.dialects.units import counted_as_bytes
+from fractile.model.card import DeviceKind
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
 from fractile.model.sharing import FREE
 from fractile.model.units import MiB
 from fractile.model.words import listed
-from fractile.policy.cards import choice, others
+from fractile.policy.cards import choice, class_counts, kinds
 from fractile.policy.cards.effort import Effort
 from fractile.policy.cards.parts import SharedCard, card_numbers, parts_of, peak
 from fractile.policy.cards.state import CardState, NodeState, cores_fit, emptied, lifted
@@ -20,8 +21,10 @@ _LISTED = 8  # cards named one by one in a sentence
 _NAMED = 3  # models and cards of an annotation, each as long as a tenant likes
 
 
-def no_cards() -> Refusal:
-    return Refusal(Code.NO_CARDS, "no usable cards reported by the node's fractile agent")
+def no_cards(kind: DeviceKind = DeviceKind.GPU) -> Refusal:
+    """The refusal of a node without devices of that kind."""
+    what = "usable cards" if kind is DeviceKind.GPU else "devices other than GPUs"
+    return Refusal(Code.NO_CARDS, f"no {what} reported by the node's fractile agent")
 
 
 def too_hard(request: PodRequest) -> Refusal:
@@ -40,19 +43,16 @@ def explain(request: PodRequest, state: NodeState, effort: Effort | None = None)
     parts = sum(c.request.count for c in request.containers) if len(request.containers) > 1 else 0
     if not effort.spend(parts * (1 + len(state.cards) // 8)):
         return too_hard(request)
-    if not others.mixed(request):
-        return _explain(request, state, effort)
-    gpus = others.of_gpus(request)
-    if gpus.containers and not choice.fits(gpus, state, effort):
-        return _explain(gpus, state, effort)
-    return _explain_others(others.of_others(request), others.others_of(state), effort)
+    *first, (kind, part) = kinds.parts(request)
+    kind, part = next((w for w in first if not choice.fits(w[1], state.alone(w[0]), effort)), (kind, part))
+    return (_explain if kind is DeviceKind.GPU else _explain_devices)(part, state.alone(kind), effort)
 
 
-def _explain_others(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
+def _explain_devices(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
     if not state.cards:
-        return others.no_devices()
+        return no_cards(DeviceKind.OTHER)
     for asked in request.containers:
-        none = others.none_of_class(asked, state.cards)
+        none = class_counts.none_of_class(asked, state.cards)
         if none is not None:
             return none
     before = effort.given_up
@@ -60,7 +60,7 @@ def _explain_others(request: PodRequest, state: NodeState, effort: Effort) -> Re
     if effort.given_up > before:
         return too_hard(request)
     code = Code.TOO_LARGE if ever else Code.NO_ROOM
-    return Refusal(code, others.too_few(request, state.cards, ever=ever))
+    return Refusal(code, class_counts.too_few(request, state.cards, ever=ever))
 
 
 def _explain(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:

@@ -1,7 +1,10 @@
 """The input of a decision about one node: its cards and what is free on them now."""
 
+from collections.abc import Callable
+
 import msgspec
 
+from fractile.model.card import DeviceKind
 from fractile.model.interconnect import Interconnect
 from fractile.model.properties import NONE, Properties
 from fractile.model.sharing import FREE, SharingRule
@@ -44,16 +47,27 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeState(msgspec.Struct, frozen=True):
-    """One node: its cards ordered by index, and its non-GPU devices."""
+    """One node: its devices of each kind, in the order of the kinds, ordered by index."""
 
     node: NodeName
-    cards: tuple[CardState, ...]
+    cards: tuple[CardState, ...]  # GPUs
     others: tuple[CardState, ...] = ()
+
+    def of(self, kind: DeviceKind) -> tuple[CardState, ...]:
+        return self.cards if kind is DeviceKind.GPU else self.others
+
+    def alone(self, kind: DeviceKind) -> "NodeState":
+        """The node with the devices of that kind in place of its cards, and no others."""
+        return NodeState(self.node, self.of(kind))
+
+    def only(self, wanted: Callable[[CardState], bool]) -> "NodeState":
+        """The node with the devices that are wanted."""
+        return NodeState(self.node, *(tuple(filter(wanted, self.of(kind))) for kind in DeviceKind))
 
 
 def emptied(state: NodeState) -> NodeState:
     """The node as it would be if every pod left: what it can ever serve."""
-    return NodeState(state.node, tuple(map(_emptied, state.cards)), tuple(map(_emptied, state.others)))
+    return NodeState(state.node, *(tuple(map(_emptied, state.of(kind))) for kind in DeviceKind))
 
 
 def _emptied(card: CardState) -> CardState:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import numpy as np
 
+from fractile.model.card import DeviceKind
 from fractile.model.quota import POOL_LABELS, NamespaceQuota
 from fractile.model.request import PodRequest
 from fractile.model.units import NodeName
@@ -221,7 +222,7 @@ def _tried(
 
 
 def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:
-    if request.others:
+    if request.of(DeviceKind.OTHER):
         yield "single changes are not sought for non-GPU devices"
     elif placer.would_fit(demand) is not None:
         yield "by sums alone it would fit; what stands in its way is said above, and no single change is sought for it"

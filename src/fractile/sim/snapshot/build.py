@@ -14,7 +14,7 @@ from fractile.dialects.table import parse_pod
 from fractile.errors import WireError
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
-from fractile.model.card import GPU, Card
+from fractile.model.card import GPU, Card, DeviceKind
 from fractile.model.placement import charges
 from fractile.model.properties import shared
 from fractile.model.refusal import Refusal
@@ -285,7 +285,7 @@ def _not_planned(pod: PlannedPod) -> list[str]:
     if pod.spec.topology_spread_constraints:
         found.append("topology spread")
     asked = parse_pod(pod, MemoryUnit.MiB)
-    if isinstance(asked, PodRequest) and asked.others:
+    if isinstance(asked, PodRequest) and asked.of(DeviceKind.OTHER):
         found.append("non-GPU devices")
     return found
 

@@ -6,7 +6,7 @@ drops the body, so every answer, errors included, is a 200. Errors and reasons b
 and ``Eventf``, so they must not contain percent signs (for reasons, ``model.refusal`` removes them).
 """
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import msgspec
@@ -51,18 +51,6 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
     pod: AskedPod | None = msgspec.field(default=None, name="Pod")
     node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
-
-
-class ListedArgs(msgspec.Struct, frozen=True):
-    """The same with the raw list of names: decoding thousands is costly (``wire.known_names``)."""
-
-    pod: Pod | None = msgspec.field(default=None, name="Pod")
-    node_names: msgspec.Raw = msgspec.field(default=_NULL, name="NodeNames")
-    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
-
-    @property
-    def named(self) -> bool:
-        return len(self.node_names) != len(_NULL) or self.node_names != _NULL
 
 
 class BindingArgs(msgspec.Struct, frozen=True):
@@ -149,8 +137,6 @@ class PreemptionResult(msgspec.Struct, frozen=True):
 
 
 _args = msgspec.json.Decoder(ExtenderArgs)
-_listed = msgspec.json.Decoder(ListedArgs)
-_names = msgspec.json.Decoder(list[str] | None)
 _preemption = msgspec.json.Decoder(PreemptionArgs)
 _binding = msgspec.json.Decoder(BindingArgs)
 _node = msgspec.json.Decoder(_Node)
@@ -171,16 +157,6 @@ def decode_args(body: bytes) -> ExtenderArgs:
     args = _decode(_args, body)
     if args.pod is None or (args.node_names is None and args.nodes is None):
         args = _decode(_args, _canonical(body))
-    if args.pod is None:
-        raise WireError("the request holds no Pod")
-    return args
-
-
-def decode_listed(body: bytes) -> ListedArgs:
-    """The same with the raw names, which are not checked yet."""
-    args = _decode(_listed, body)
-    if args.pod is None or (not args.named and args.nodes is None):
-        args = _decode(_listed, _canonical(body))
     if args.pod is None:
         raise WireError("the request holds no Pod")
     return args
@@ -223,11 +199,6 @@ def names_of(args: ExtenderArgs) -> list[str]:
     return [node_name(raw) for raw in (args.nodes.items if args.nodes else None) or ()]
 
 
-def listed_names(args: ListedArgs) -> list[str]:
-    """The same; WireError when the raw list does not hold names."""
-    return names_of(ExtenderArgs(node_names=_decode(_names, args.node_names), nodes=args.nodes))
-
-
 def node_name(raw: msgspec.Raw) -> str:
     return _decode(_node, raw).metadata.name
 
@@ -241,6 +212,11 @@ def prefers(pod: AskedPod) -> bool:
 
 def encode(answer: FilterResult | BindingResult | PreemptionResult | list[HostPriority]) -> bytes:
     return _encoder.encode(answer)
+
+
+def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """The answer of prioritize."""
+    return _encoder.encode(list(map(HostPriority, names, scores)))
 
 
 def encode_error(message: str) -> bytes:

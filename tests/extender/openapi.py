@@ -1,7 +1,4 @@
-"""The extender's verbs as an OpenAPI document, generated from the structs that decode and encode them.
-
-For authors of other schedulers, and for tests that send valid and invalid documents.
-"""
+"""The extender's verbs as an OpenAPI document, generated from the structs that decode and encode them."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """Non-GPU devices: counted by shares, in arrays of their own, beside the cards of their node."""
 
 from fractile.ledger.ledger import Ledger
+from fractile.model.card import DeviceKind
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
@@ -60,7 +61,7 @@ def test_a_pod_holds_a_card_and_a_device() -> None:
     state = ledger.node("n1")
     assert state is not None
     assert (state.cards[0].free_memory, state.others[0].free_memory) == (16276 - 8138, 1)
-    assert ledger.others.node_free[ledger.others.find("n1")] == 1
+    assert ledger.arrays_of(DeviceKind.OTHER).node_free[ledger.arrays_of(DeviceKind.OTHER).find("n1")] == 1
     assert ledger.audit() == []
 
 

@@ -1,4 +1,4 @@
-"""The webhook's OpenAPI document, generated from its structs; for people and for tests."""
+"""The webhook's OpenAPI document, generated from its structs."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from fractile.model.placement import Placement
 from fractile.model.properties import shared
 from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.policy.cards.choice import choose, fits
-from fractile.policy.cards.others import distance
+from fractile.policy.cards.distance import distance
 from fractile.policy.cards.plan import plan
 from fractile.policy.cards.state import NodeState
 from fractile.wire.fractile.resource_class import DEVICE_SLOT
