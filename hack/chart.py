@@ -1,8 +1,8 @@
 """Writes charts/fractile/templates/objects from src/fractile/lab/cluster/manifests, the only source of rights,
 policies, definitions and webhooks. tests/charts checks that the files are up to date.
 
-The table of resources, the alert rules and the dashboard of deploy/ are written to charts/fractile/files. The text is
-kept, including comments; only the lines that depend on the chart's values are wrapped or replaced.
+It also writes the table of resources, and the alert rules and dashboard of deploy/, to charts/fractile/files. The text
+is kept, including comments; only the lines that depend on the chart's values are wrapped or replaced.
 """
 
 import re
@@ -20,7 +20,7 @@ RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
 COPIES = tuple(ROOT / "deploy" / p for p in ("prometheus/fractile-rules.yaml", "grafana/fractile.json"))
 
 _OWN_CERTIFICATES = '.Values.webhook.enabled (eq .Values.webhook.tls.mode "own")'
-# The condition under which a file is rendered; a file without an entry is an error, so that none is forgotten.
+# The condition under which a file is rendered. A file without an entry is an error.
 _WHEN = {
     "10-extendedresource.yaml": ".Values.crds.install",
     "11-resourceclass.yaml": ".Values.crds.install",
@@ -39,7 +39,7 @@ _WHEN = {
     "37-workloads.yaml": 'include "fractile.policies" .',
     "38-webhook-secret.yaml": f'and (include "fractile.policies" .) {_OWN_CERTIFICATES}',
 }
-# The first is created by helm itself; the second is written by hand, since its content depends on values.
+# Helm itself creates the first; the second is written by hand, because its content depends on values.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})
 
 _RULES = {  # rights that only one option needs
@@ -79,7 +79,7 @@ def write(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted(p.name for p in MANIFESTS.glob("*.yaml") if p.name not in _LEFT_OUT)
     if strange := [n for n in names if n not in _WHEN]:
-        sys.exit(f"hack/chart.py does not say when {' and '.join(strange)} shall be rendered; add it to _WHEN")
+        sys.exit(f"hack/chart.py does not say when to render {' and '.join(strange)}; add it to _WHEN")
     for old in folder.glob("*.yaml"):
         if old.name not in names:
             old.unlink()
@@ -110,7 +110,7 @@ def _rules(text: str) -> str:
 
 def _webhook(text: str) -> str:
     """Take address, timeout and failure policy from values, and use conditions if the API server supports them (1.28).
-    cert-manager injects the authorities if it makes the certificate, since the control plane then has no right to."""
+    If cert-manager issues the certificate, it also injects the CA; the control plane then has no right to do so."""
     text = text.replace("failurePolicy: Ignore\n", "failurePolicy: {{ .Values.webhook.failurePolicy }}\n")
     text = text.replace("timeoutSeconds: 3\n", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}\n")
     text = text.replace("targetPort: 9443", "targetPort: webhook")
@@ -135,7 +135,7 @@ def _webhook(text: str) -> str:
 
 
 def _quota(text: str) -> str:
-    """Take name and namespace of the ConfigMap of quotas from the value; the kept quotas stay in our namespace."""
+    """Take name and namespace of the quotas' ConfigMap from the value; the kept quotas stay in fractile-system."""
     parts = 'splitList "/" .Values.controlPlane.quota.configMap'
     namespace, name = f"{{{{ {parts} | first }}}}", f"{{{{ {parts} | last }}}}"
     text = text.replace("resourceNames: [fractile-quota]", f"resourceNames: [{name}]")

@@ -1,6 +1,6 @@
 """`make test-chart E2E=1`: runs the end-to-end tests of PATH, NODE and CLASSES on pods of the chart; prints a table.
 
-All modules share one cluster, as in `make test`. Skipped tests give their reasons, which the table shows.
+All modules share one cluster, as in `make test`. The table shows the reasons of skipped tests.
 """
 
 import os

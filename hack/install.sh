@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and installs Fractile into it, with the exact versions of constraints.txt. Safe to run again after a kill:
+# Creates .venv and installs Fractile into it, with the exact versions of constraints.txt. It can be rerun after a kill:
 # the stamp is written last, and a broken virtual environment is recreated.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ python=${PYTHON:-python3}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-command -v "$python" >/dev/null || fail "there is no $python; install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"
+command -v "$python" >/dev/null || fail "$python not found; install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old; install Python 3.11 or newer and run make install PYTHON=python3.11"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
+# Runs all checks and tests and stops at the first failure; with the argument "lint", runs only the checks.
 # A check that passes prints one line; the tests show pytest's own output, and its closing line comes last. The types
-# are checked while the first tests run, which leave a core free.
-# The tests in C measure shares of time, among other things, so they have the machine to themselves. The tests in Python
+# are checked while the first tests run, because these leave a core free.
+# The tests in C measure shares of time, among other things, so nothing else runs beside them. The tests in Python
 # mostly wait, so they run in parallel parts, as several users of one machine would run them; the output of a background
-# part is shown when it is done. The end-to-end tests do the same, each half with its own cluster.
+# part is shown when it is done. The end-to-end tests run in two halves in parallel, each with its own cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ log=$logs/now
 summary=$logs/summary
 declare -A pid=()
 
-finish() { # interrupts background jobs, as Ctrl-C would, and kills those that do not end
+finish() { # interrupts background jobs, as Ctrl-C would, and kills jobs that do not end
     local one tries
     for one in "${pid[@]}"; do kill -INT -- "-$one" 2>/dev/null || true; done
     for one in "${pid[@]}"; do
@@ -100,7 +100,7 @@ part() { # key, name: Python tests that ran in the background; shows all their o
     printf '  %-34s ok (%s)\n' "$name" "$took" >>"$summary"
 }
 
-compiler() { # whether there is one; installs it if run as root and apt-get exists
+compiler() { # whether a C compiler exists; installs one if run as root and apt-get exists
     command -v cc >/dev/null && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 && return
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
     echo "installing a C compiler"
@@ -158,7 +158,8 @@ if [ "${1:-}" = lint ]; then
     check "types (pyright)" "$bin/pyright"
     exit 0
 fi
-# Installs what the tests with real components need. Without root or Go that fails, and those tests say SKIPPED and why.
+# Installs the programs that the tests with real components need. Without root or Go that fails, and those tests report
+# SKIPPED and the reason.
 began=$EPOCHREALTIME
 if "$bin/fractile" prepare; then
     printf '  %-34s ok (%s)\n' "cluster programs" "$(seconds "$began")" | tee -a "$summary"
@@ -169,7 +170,7 @@ if compiler; then
     behind native make -C native -j"$(nproc)" check # tests in Python use its build
 fi
 native
-[ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # they load libraries and mostly wait
+[ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # these tests load libraries and mostly wait
 behind types nice -n 10 "$bin/pyright"
 fuzzers="fuzzers in C (make -C native fuzz)"
 if [ -f native/build/gen/region.h ] && fuzzing; then
@@ -177,14 +178,14 @@ if [ -f native/build/gen/region.h ] && fuzzing; then
 else
     printf '  %-34s SKIPPED: no clang with libFuzzer (Debian: apt-get install clang libclang-rt-dev)\n' "$fuzzers" | tee -a "$summary"
 fi
-programs=(tests/charts tests/contract tests/main tests/versions) # they start programs and wait for them
+programs=(tests/charts tests/contract tests/main tests/versions) # these tests start programs and wait for them
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
 behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
 tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q
 unit=$(tail -n 1 "$log")
 checked types "types (pyright)"
 [ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
-[ -z "${pid[foreign]:-}" ] || checked foreign "programs of others (make programs)"
+[ -z "${pid[foreign]:-}" ] || checked foreign "third-party programs (make programs)"
 ! grep -s '^SKIPPED' "$logs/foreign" | sed 's/^/    /' || true
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"

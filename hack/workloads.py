@@ -1,8 +1,8 @@
 """Writes 37-workloads.yaml of src/fractile/lab/cluster/manifests: the policies for pods, applied to workload templates.
 
-A policy refuses a pod when a controller creates it, and only the workload's events tell. The same expressions on the
-template warn the user who applies the workload. They are derived from the policies for pods by two replacements:
-``object`` is the template, which has metadata and spec like a pod, and ``oldObject`` is null, since every pod of a
+A policy refuses a pod when a controller creates it, and only the workload's events report that. The same expressions on
+the template warn the user who applies the workload. They are derived from the policies for pods by two replacements:
+``object`` is the template, which has metadata and spec like a pod, and ``oldObject`` is null, because every pod of a
 template is new. tests/lab checks that the file is up to date.
 """
 
@@ -24,7 +24,7 @@ SOURCES = {
     "30-admission.yaml": ("placement", "node-name"),
     "35-containers.yaml": ("mounts", "visible-devices"),
 }
-# Rules about containers that lack a resource: the webhook adds it to the pod, by class or for HAMi's amounts.
+# Rules about containers that lack a resource: the webhook adds the resource to the pod, by class or for HAMi's amounts.
 _WITHOUT_COMPLETED = {"size(variables.old) == 0"}
 
 _TEMPLATE = (
@@ -37,10 +37,10 @@ _COMPLETED = (
     "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'].exists(name, "
     "name in c.resources.limits) || c.resources.limits.exists(name, name.startsWith('class.fractile.dev/')))))"
 )
-# The policy leaves pods to the webhook where that sees them: everywhere except in kube-system and fractile-system. The
-# policy itself excludes the latter.
+# The policy leaves pods to the webhook where the webhook receives them: everywhere except in kube-system and
+# fractile-system. The policy itself excludes fractile-system.
 _TOLD = {("node-name", "unseen"): "object.metadata.namespace != 'kube-system' || "}
-# Controllers do not read warnings, and write workloads of their own.
+# Controllers do not read warnings, and they write workloads themselves.
 _BY_A_PERSON = (
     "request.userInfo.username != 'system:kube-controller-manager' && "
     "!('system:serviceaccounts:kube-system' in request.userInfo.groups) && "
@@ -50,9 +50,9 @@ _BY_A_PERSON = (
 _SAYS = "the pods of this template will be refused: "
 _HEAD = """\
 # Written by hack/workloads.py from {sources}; change those, then run make chart.
-# Whoever applies a workload is warned at once where policies refuse its pods; otherwise only the events of the workload
-# would tell. Nothing is refused here, and a policy that fails warns of nothing. class.fractile.dev is not among them:
-# the webhook adds to pods what it asks for.
+# These policies warn the user who applies a workload if other policies will refuse its pods; otherwise only the events
+# of the workload would report it. They refuse nothing, and a policy that fails gives no warning. class.fractile.dev is
+# left out: the webhook adds to pods what that policy requires.
 """
 
 

@@ -1,15 +1,15 @@
-/* probe: what a container may use of its first card, as a CUDA program sees it. Needs no CUDA toolkit:
+/* probe: what a container may use of its first card, from the view of a CUDA program. It does not need the CUDA toolkit:
  *
  *     cc -O2 -o probe probe.c -lcuda -ldl      (on simgpu with -Lnative/build/simgpu)
  *
- *     probe info               what the driver and NVML say of the card, in bytes
- *     probe cards              the cards that NVML shows, and whether NVLink joins the first two
- *     probe fill [SECONDS]     allocate until the driver refuses; say how much, and with which error; then keep it so long
- *     probe spin SECONDS [US]  launch kernels of US microseconds (2000) for so long; say how many were done, and how many
+ *     probe info               what the driver and NVML report about the card, in bytes
+ *     probe cards              the cards that NVML shows, and whether NVLink connects the first two
+ *     probe fill [SECONDS]     allocate until the driver refuses; print how much, and the error; then keep it for SECONDS
+ *     probe spin SECONDS [US]  launch kernels of US microseconds (2000) for SECONDS; print how many ran, and how many
  *                              seconds the longest round of eight took
  *
- * One line of JSON on stdout. The kernel's remark tells a simulated card how long it takes; on a real card, where a remark
- * means nothing, it counts nanoseconds. */
+ * Prints one line of JSON. The kernel's remark tells a simulated card how long the kernel takes; on a real card, which
+ * ignores the remark, the kernel counts nanoseconds. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* From the driver API and NVML, as their documentation gives them. */
+/* From the driver API and NVML, as documented. */
 typedef unsigned long long CUdeviceptr;
 int cuInit(unsigned flags);
 int cuDeviceGet(int *device, int ordinal);

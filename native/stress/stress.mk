@@ -1,8 +1,8 @@
-# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c says what it prints.
-# The driver's policy follows from the seed; POLICY=0 is the fixed one.
-# KILLS is how often, not how many: KILLS / 2 times by chance, one process, or every tenth time 2 or more, up to a quarter of all. With 64
-# processes that makes about KILLS kills, with 16 fewer, with 256 more; kills= in the last line counts them. OPS / 500
-# unless given, 0: none. QUOTA in MiB.
+# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c documents the output.
+# The driver's policy follows from the seed; POLICY=0 is the fixed policy.
+# KILLS sets how often processes are killed, not how many: on average KILLS / 2 times, each time one process, and every tenth time 2 or more, up to a
+# quarter of all. With 64 processes that makes about KILLS kills, with 16 fewer, with 256 more; kills= in the last line counts them. The default is
+# OPS / 500; 0 means none. QUOTA in MiB.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 
 STRESS_JUDGE := $(OUT)/stress/judge.o
@@ -31,7 +31,7 @@ stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
 stress-matrix: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
 	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) $(PYTHON) stress/matrix.py $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY) --seed $(or $(SEED),1) --ops $(or $(OPS),2500)
 
-# ---- make -C native gpu-check: the same promises on a real card; GPU_CHECK_SIMULATED=1 tries the program itself on simgpu ----
+# ---- make -C native gpu-check: the same guarantees on a real card; GPU_CHECK_SIMULATED=1 tests the program itself on simgpu ----
 
 $(OUT)/stress/gpu-probe: stress/gpu_probe.c stress/driver.h $(OUT)/simgpu/libcuda.so.1 $(OUT)/simgpu/libnvidia-ml.so.1
 	@mkdir -p $(@D)

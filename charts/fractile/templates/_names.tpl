@@ -1,4 +1,4 @@
-{{- /* Names, labels and what several templates decide alike. */}}
+{{- /* Names, labels and decisions that several templates share. */}}
 {{- define "fractile.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -20,7 +20,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- join "," (sortAlpha $names) -}}
 {{- end }}
 
-{{- /* ValidatingAdmissionPolicy v1 is there from Kubernetes 1.30 on. */}}
+{{- /* ValidatingAdmissionPolicy v1 exists from Kubernetes 1.30 on. */}}
 {{- define "fractile.policies" -}}
 {{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30-0" (include "fractile.kubeVersion" .)) }}true{{ end -}}
 {{- end }}
@@ -30,18 +30,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.controlPlane.globalPlacement.everywhere .Values.controlPlane.globalPlacement.onRequest }}true{{ end -}}
 {{- end }}
 
-{{- /* Whether Kubernetes is of that version or newer, which knows a field: list . "1.28". Without matchConditions (1.28) the
-API server asks the webhook about every pod. */}}
+{{- /* Whether Kubernetes has this version or a newer one, and so supports a field: list . "1.28". Without matchConditions (1.28)
+the API server calls the webhook for every pod. */}}
 {{- define "fractile.atLeast" -}}
 {{- if semverCompare (printf ">=%s-0" (index . 1)) (include "fractile.kubeVersion" (index . 0)) }}true{{ end -}}
 {{- end }}
 
-{{- /* Secret with certificate, key and authority by which kube-scheduler calls the extender. */}}
+{{- /* Secret with the extender's certificate, key and CA, by which kube-scheduler calls the extender. */}}
 {{- define "fractile.tlsSecret" -}}
 {{- if eq .Values.controlPlane.tls.mode "secret" }}{{ .Values.controlPlane.tls.secretName }}{{ else }}fractile-extender-tls{{ end -}}
 {{- end }}
 
-{{- /* Whether this upgrade replaces the authority that kube-scheduler trusts: the names are others, and its key was not kept. */}}
+{{- /* Whether this upgrade replaces the CA that kube-scheduler trusts: the names have changed, and the CA's key was not kept. */}}
 {{- define "fractile.authorityReplaced" -}}
 {{- if eq .Values.controlPlane.tls.mode "generated" -}}
 {{- with lookup "v1" "Secret" "fractile-system" "fractile-extender-tls" -}}
@@ -51,7 +51,7 @@ API server asks the webhook about every pod. */}}
 {{- end -}}
 {{- end }}
 
-{{- /* Whether it replaces the certificate that the chart has made for kube-scheduler, and its authority. */}}
+{{- /* Whether it replaces the certificate that the chart created for kube-scheduler, and its CA. */}}
 {{- define "fractile.clientReplaced" -}}
 {{- if not .Values.controlPlane.clients.secretName -}}
 {{- with lookup "v1" "Secret" "fractile-system" "fractile-extender-client" -}}
@@ -60,12 +60,12 @@ API server asks the webhook about every pod. */}}
 {{- end -}}
 {{- end }}
 
-{{- /* Secret with the authority of callers, and kube-scheduler's certificate. */}}
+{{- /* Secret with the CA of clients, and kube-scheduler's certificate. */}}
 {{- define "fractile.clientSecret" -}}
 {{- .Values.controlPlane.clients.secretName | default "fractile-extender-client" -}}
 {{- end }}
 
-{{- /* The same for the agents' page; empty without TLS. */}}
+{{- /* The same for the agents' metrics page; empty without TLS. */}}
 {{- define "fractile.agentTlsSecret" -}}
 {{- if eq .Values.agent.tls.mode "secret" }}{{ .Values.agent.tls.secretName }}{{ else if ne .Values.agent.tls.mode "none" }}fractile-agent-tls{{ end -}}
 {{- end }}
@@ -86,7 +86,7 @@ API server asks the webhook about every pod. */}}
 {{- if .Values.controlPlane.priorityClass.name }}{{ .Values.controlPlane.priorityClass.name }}{{ else if .Values.controlPlane.priorityClass.create }}fractile-control-plane{{ end -}}
 {{- end }}
 
-{{- /* Where the API server is, when pods are not told rightly. */}}
+{{- /* Address of the API server, if the address that pods get from Kubernetes is wrong. */}}
 {{- define "fractile.apiServer" -}}
 {{- with .Values.kubernetes }}
 {{- if .host }}
@@ -96,7 +96,7 @@ API server asks the webhook about every pod. */}}
 {{- end }}
 {{- end }}
 
-{{- /* What a pod without any right on its node looks like. */}}
+{{- /* Security context of a pod without any rights on its node. */}}
 {{- define "fractile.restricted" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -112,7 +112,7 @@ capabilities: {drop: [ALL]}
 {{- .Values.kubeVersion | default .Capabilities.KubeVersion.Version -}}
 {{- end }}
 
-{{- /* The extender as kube-scheduler calls it: the same as `fractile scheduler-config` prints (tests/charts). */}}
+{{- /* The extender in kube-scheduler's configuration, as `fractile scheduler-config` prints it (tests/charts). */}}
 {{- define "fractile.schedulerConfig" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -146,8 +146,8 @@ extenders:
       {{- end }}
 {{- end }}
 
-{{- /* What is done about use outside the ledger where no value says it. A new release evicts; an upgrade keeps what the
-agents are told now. Without a cluster (helm template, Argo CD) nobody knows which of the two it is, so it only warns. */}}
+{{- /* The action on use outside the ledger if no value sets it. A new release evicts; an upgrade keeps the agents' present
+option. Without a cluster (helm template, Argo CD) the two cannot be told apart, so it only warns. */}}
 {{- define "fractile.outsideLedger" -}}
 {{- if .Values.agent.outsideLedger -}}
 {{ .Values.agent.outsideLedger }}
