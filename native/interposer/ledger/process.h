@@ -44,7 +44,7 @@ static inline struct fr_region *fr_process_attach(void)
     return likely(p && atomic_load_explicit(&p->looked, memory_order_acquire)) ? fr_shared.region : fr_process_attach_slowly(p);
 }
 
-/* True if this process has a slot; takes one if it has none. fr_process_is_joined (shared.h) only tells whether it has one. */
+/* True if this process has a slot; takes one if it has none. fr_process_is_joined (shared.h) only says whether it has one. */
 bool fr_process_join_slowly(struct fr_process_page *page);
 static inline bool fr_process_join(void)
 {

@@ -65,7 +65,8 @@ bool fr_mapping_add(struct fr_mapping bond);
  * fr_mapping_drop removes one that the driver no longer has. */
 bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out);
 void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond);
-void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number); /* the driver has this one there, and therefore no other */
+/* Removes the other mappings at this place: the driver has this one there, and therefore no other. */
+void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number);
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it entirely */
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
 

@@ -12,7 +12,8 @@ struct fr_linear;
 struct fr_shrinking;
 
 bool fr_synchronised(CUstream s); /* true: the stream is idle, and was waited for */
-CUresult fr_context_synchronised(CUcontext c, CUresult (*real)(CUcontext), CUcontext given); /* real(given) waits for it; what comes back is subtracted */
+/* Waits for the context by real(given), and subtracts what comes back. */
+CUresult fr_context_synchronised(CUcontext c, CUresult (*real)(CUcontext), CUcontext given);
 
 extern _Atomic uint32_t fr_late_frees;
 /* The driver will free the memory when the stream, which belongs to this context, gets there. */

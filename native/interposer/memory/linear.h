@@ -25,6 +25,7 @@ struct fr_request {
 };
 CUresult fr_linear_request(struct fr_request *request);
 
-CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience); /* like cuMemAlloc_v2 in the current context; also the last resort of pools, which have waited already */
+/* Like cuMemAlloc_v2 in the current context; also the last resort of pools, which have waited already. */
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience);
 
 #endif

@@ -35,12 +35,14 @@ enum fr_load_what {
     FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
     FR_LOAD_FUNCTION, /* one of its functions */
 };
-CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: unknown */
+/* function NULL: unknown */
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function);
 /* reserved: NULL, or a reservation that the load takes over; it does not wait for more. */
 CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts, const struct fr_op *reserved);
 uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image); /* all that the load would reserve at present */
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; parts 0: nothing new */
-uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* records that it is loaded there; returns the bytes to charge */
+/* Records that it is loaded there; returns the bytes to charge. */
+uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded);
 
 /* Held while records of a context are moved or taken: a load of another thread may be about to change them. Never held across a
  * driver call. */

@@ -137,7 +137,8 @@ static struct fr_count loaded_of(uint64_t handle, CUfunction function)
     int state = 1;
     if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
     struct fr_count loaded = functions_in(here);
-    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be loaded at any time */
+    /* Counts the function even if it is not loaded now: it may be loaded at any time. */
+    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++;
     if (!loaded.functions) loaded.whole = true;
     return loaded;
 }

@@ -25,7 +25,8 @@ struct fr_loading {
 struct fr_question;
 /* As the driver reports, in the current context; `whole` if it does not report, or may not be queried any more. */
 struct fr_count fr_functions_in(CUmodule module, const struct fr_question *q);
-struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q); /* of a module or library, in this context, after a call that loaded the function */
+/* The same for a module or library, in this context, after a call that loaded the function. */
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q);
 CUresult fr_module_look(struct fr_loading *l, struct fr_image *image); /* what its image takes on the cards of this process, or why it is not loaded */
 CUresult fr_module_load(struct fr_loading *l, CUresult (*load)(struct fr_loading *l)); /* load(l); afterwards the returned handle is the caller's */
 

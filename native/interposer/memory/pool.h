@@ -45,7 +45,8 @@ struct fr_pool *fr_pool_use(CUmemoryPool handle); /* NULL: unknown; otherwise en
 void fr_pool_handles_enter(void);
 void fr_pool_handles_leave(void); /* before fr_pool_done */
 struct fr_pool *fr_pool_adopt(CUmemoryPool handle, CUdevice device, int card);
-struct fr_pool *fr_pool_adopt_new(CUmemoryPool handle, CUdevice device, int card); /* the driver has just made it: an older entry belongs to another pool */
+/* The driver has just made it: an older entry belongs to another pool. */
+struct fr_pool *fr_pool_adopt_new(CUmemoryPool handle, CUdevice device, int card);
 void fr_pool_gone(struct fr_pool *p); /* the driver has destroyed it */
 
 void fr_pool_done(struct fr_pool *p);

@@ -17,6 +17,6 @@ CUresult fr_primary_leave(struct fr_context_call *call, bool all);              
 CUcontext fr_primary_context(CUdevice device);                                                      /* NULL: none, or not known */
 bool fr_primary_is(CUdevice device, CUcontext context);                                             /* charged, and this one */
 bool fr_primary_unseen(CUdevice device);                                                            /* the driver has one that is not charged */
-bool fr_primary_claim(CUdevice device, int card, uint64_t bytes);                                   /* from now on it is charged; false: it already was */
+bool fr_primary_claim(CUdevice device, int card, uint64_t bytes);                                   /* charged from now on; false: it already was */
 
 #endif

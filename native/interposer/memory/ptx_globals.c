@@ -116,7 +116,7 @@ static uint64_t vector_of(struct fr_ptx_token t)
     return at == end ? n : 0;
 }
 
-/* For textures and similar references: only arrays of them take memory. */
+/* For references to textures and the like: only arrays of references take memory. */
 static uint64_t reference_bytes(struct fr_ptx_token t)
 {
     return fr_ptx_is(t, ".texref") ? 52 : fr_ptx_is(t, ".surfref") ? 28 : fr_ptx_is(t, ".samplerref") ? 20 : 0;
