@@ -7,8 +7,8 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* For tables of which most entries stay empty. The linker places them behind all small variables, so that what the start of
- * every process writes lies in one or two pages, and not in a page between every two tables. */
+/* For tables of which most entries stay empty. The linker places them behind all small variables, so that the data written at
+ * the start of every process lies in one or two pages, and not in a page between every two tables. */
 #define FR_LARGE __attribute__((section(".bss.large")))
 
 #endif

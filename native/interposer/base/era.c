@@ -1,5 +1,5 @@
-/* Detects forks without a fork handler: one page that the kernel wipes in a forked child, and a number (the era) that is
- * counted up when the page is found wiped. */
+/* Detects a fork by one page that the kernel wipes in the child. When the page is found wiped, a number (the era) is counted
+ * up. */
 #include "base/era.h"
 
 #include "base/kernel.h"

@@ -147,8 +147,8 @@ static bool look(const struct fr_key *keys, bool *open, uint32_t count)
 
 /* Sets open[i] for every key whose marked descriptor is open. The kernel returns the list one page at a time, by position: if a
  * lock near the front goes between two pages, another lock is skipped. On a machine where locks come and go all the time, one
- * look in eight missed an existing lock. So a descriptor counts as closed only when many looks have missed it, or one look that
- * got the whole list at once. The first look nearly always sees an open one. */
+ * look in eight missed an existing lock. So a descriptor counts as closed only after many looks have missed it, or one look
+ * that got the whole list at once. The first look nearly always sees an open one. */
 void fr_descriptors_open(const struct fr_key *keys, bool *open, uint32_t count)
 {
     int before = errno;

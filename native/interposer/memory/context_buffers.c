@@ -1,5 +1,5 @@
-/* Memory of a context whose size is set by limits: the stack of its threads, the buffer of printf, the heap of kernels' malloc, and what
- * kernels need that launch kernels.
+/* Memory of a context whose size is set by limits: the stack of its threads, the buffer of printf, the heap of kernels' malloc,
+ * and the memory for kernels that launch kernels.
  *
  * The default sizes are part of what a context costs. Above its default a limit is charged in full: for the stack, bytes a
  * thread times all threads that the card can hold; for buffer and heap, the limit's own bytes. That is the most that a driver
@@ -84,7 +84,7 @@ static bool find(const struct fr_place *at, int limit, struct fr_record *out)
 }
 
 /* Writes what the limit needs into its record, unless that is more than the operation has reserved: then returns how much is
- * missing. If the record went with the context, which is about to go, a fresh record is written: until then too much is
+ * missing. If the record was moved away with a context that is about to end, a fresh one is written: until the end too much is
  * counted, and not too little. */
 static uint64_t note(const struct fr_place *at, const struct fr_record *seen, uint64_t bytes, uint64_t reserved, uint64_t *more)
 {

@@ -1,7 +1,7 @@
 /* What a context costs. The agent measures it and states it in the limits. If it does not, the cost is measured here, when this
  * process makes its first context on a card, by the driver's own figure for this process (own_figure.c). Neighbours do not
- * affect that figure, and the context is all that the process then holds. Until the cost is known, as much as the quota has is
- * reserved, up to MOST. If there is no figure, MOST is charged, or what the whole card took meanwhile if that is more.
+ * affect that figure, and the context is all that the process then holds. Until the cost is known, as much as is left of the
+ * quota is reserved, up to MOST. If there is no figure, MOST is charged, or what the whole card took meanwhile if that is more.
  *
  * The charge is too low only in three cases:
  *   - A context is larger than the agent's figure, or than the first one of this process. FR_DUE_MS later the driver's figure, if

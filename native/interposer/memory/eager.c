@@ -1,4 +1,4 @@
-/* Libraries that are loaded into every context: a list that contexts made later are charged by.
+/* Libraries that are loaded into every context: a list of them, for contexts that are made later.
  *
  * If a library is being loaded while a context is being made, each would miss the other, and a context that is being destroyed
  * still holds what the driver loads into it. So these calls take turns. A thread that makes a context does not wait for memory

@@ -403,8 +403,8 @@ static uint64_t *need_on(struct call *c, CUdevice device)
     return NULL;
 }
 
-/* Launches of other threads may find the graph as it was or as it will be. On a device where the graph needs nothing more, its
- * possible need stays in its record. */
+/* Launches of other threads may find the graph as it was or as it will be. On a device where the changed graph needs no memory
+ * any more, its old need stays in its record. */
 static void change_begin(struct change *c)
 {
     for (int i = 0; i < c->need.count; i++) {

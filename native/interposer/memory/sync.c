@@ -37,8 +37,8 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     return r;
 }
 
-/* A query that returns "done" is not a synchronisation: what it returned of pools is read from the driver, and for linear
- * memory it proves nothing. */
+/* A query that returns "done" is not a synchronisation: the pool memory that it brings back is read from the driver, and about
+ * linear memory it proves nothing. */
 static CUresult query(CUresult (*real)(CUstream), CUstream s)
 {
     struct fr_shrinking shrinking;

@@ -1,9 +1,9 @@
 /* Turns at memory whose size only the driver knows: a pool's (pool.c), or that of a device's graphs (graph.c). The thread that
  * has the turn makes the driver change the size, and sets the charge to what the driver has before it passes the turn on.
  *
- * The thread that has the turn may find that the driver has given memory back, and charges less on behalf of other threads that
- * find the turn taken. So a free is announced from before the turn is taken until the charge is right: a process that is out of
- * memory waits for it. */
+ * The thread that has the turn may find that the driver has given memory back. It then lowers the charge also on behalf of
+ * other threads, which find the turn taken. So a free is announced from before the turn is taken until the charge is right: a
+ * process that is out of memory waits for it. */
 #ifndef FRACTILE_MEMORY_TURN_H
 #define FRACTILE_MEMORY_TURN_H
 
