@@ -19,8 +19,8 @@
  * A pool shrinks in calls that wait for work, at a trim, and in other calls. After those the charge follows if the turn is
  * free; otherwise the call that has the turn compares once more (turn.h). A pool that the application has destroyed while its
  * memory is in use lives on until it is empty: the driver does not report the size of a destroyed pool. A pool is charged to
- * the process that made it. Processes that import pointers of it hold its object (objects.c), and what the pool gives back although they hold it
- * stays charged (pool_pieces.c). */
+ * the process that made it. Processes that import pointers of it hold its object (objects.c), and what the pool gives back
+ * although they hold it stays charged (pool_pieces.c). */
 #include "memory/pool.h"
 
 #include "base/compiler.h"
