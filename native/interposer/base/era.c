@@ -1,4 +1,5 @@
-/* One page that the kernel wipes for a forked child, and the number that says whether it was. */
+/* Detects a fork by one page that the kernel wipes in the child. When the page is found wiped, a number (the era) is counted
+ * up. */
 #include "base/era.h"
 
 #include "base/kernel.h"
@@ -26,14 +27,14 @@ static struct fr_own_page *new_page(void)
 {
     struct fr_own_page *none = NULL, *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
-    atomic_store(&p->counted, 0); /* a page that is read before it is written costs two faults */
+    atomic_store(&p->counted, 0); /* reading the page before writing it costs two faults */
     if (madvise(p, sizeof *p, MADV_WIPEONFORK) != 0) atomic_store(&wiped_by_us, true);
     if (atomic_compare_exchange_strong(&fr_own_page, &none, p)) return p;
     munmap(p, sizeof *p);
     return none;
 }
 
-/* Nobody goes on before the number is the new one. */
+/* Counts this process once. No thread returns before the number is the new one. */
 static void count(struct fr_own_page *p)
 {
     for (uint32_t seen = 0; !atomic_compare_exchange_weak(&p->counted, &seen, COUNTING); seen = 0) {

@@ -1,5 +1,6 @@
-/* The few system calls that the ledger makes, as such: no cancellation point (a thread cancelled in the middle of one of
- * these steps would leave a lock behind), and nobody's open() or close() in between. errno stays for the caller to keep. */
+/* The few system calls that the ledger makes, made directly: without a cancellation point (a thread cancelled in the middle of
+ * a step would leave a lock behind), and without another library's open() or close() in between. The caller has to preserve
+ * errno. */
 #ifndef FRACTILE_KERNEL_H
 #define FRACTILE_KERNEL_H
 
@@ -51,7 +52,7 @@ static inline uint64_t fr_clock_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-static inline uint32_t fr_coarse_ms(void) /* a few milliseconds wrong, and cheap */
+static inline uint32_t fr_coarse_ms(void) /* off by a few milliseconds, but cheap */
 {
     return (uint32_t)(fr_clock_ns(CLOCK_MONOTONIC_COARSE) / 1000000);
 }

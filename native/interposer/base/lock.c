@@ -1,5 +1,6 @@
-/* A lock of one process for a handful of instructions. The word holds the era of the process that took it, plus one: what
- * a thread of the parent held when the process was forked is void in the child, whose era is another. */
+/* Locks between the threads of one process: a spinning one for a handful of instructions, and a sleeping one. The word of the
+ * spinning lock holds the era of the process that took it, plus one. A lock that a thread of the parent held at a fork is thus
+ * void in the child, whose era is different. */
 #include "base/lock.h"
 
 #include "base/compiler.h"
@@ -46,7 +47,7 @@ void fr_once_slowly(struct fr_once *once, void (*set_right)(void))
     fr_unlock(&once->lock);
 }
 
-/* ---- the one that sleeps: twice the era plus two, and one more where somebody waits ---- */
+/* ---- the sleeping lock. Its word is twice the era plus two, and one more while a thread may wait. ---- */
 
 static uint32_t mutex_of_this_process(void)
 {
@@ -69,7 +70,7 @@ void fr_mutex_lock(struct fr_mutex *mutex)
     for (;;) {
         uint32_t seen = atomic_load_explicit(&mutex->word, memory_order_relaxed);
         bool free_now = (seen | 1) != (mine | 1);
-        /* Who comes here cannot know whether others sleep, so it takes the lock as one that is waited for. */
+        /* A thread on this path cannot tell whether others sleep, so it marks the lock as waited for when it takes it. */
         if (seen != (mine | 1) && !atomic_compare_exchange_strong_explicit(&mutex->word, &seen, mine | 1, memory_order_acquire, memory_order_relaxed)) continue;
         if (free_now) break;
         syscall(SYS_futex, &mutex->word, FUTEX_WAIT_PRIVATE, mine | 1, NULL, NULL, 0);

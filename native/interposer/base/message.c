@@ -1,5 +1,5 @@
-/* What a person should know: one line on stderr, once per topic and process. No stdio and no allocation, so that it may
- * be said from anywhere; a program that has closed stderr hears nothing and goes on. */
+/* Messages to the user: one line on stderr, once per topic and process. Without stdio and allocation, so that any code may call
+ * it. In a program that has closed stderr the message is lost and the program goes on. */
 #include "base/message.h"
 
 #include <errno.h>
@@ -25,6 +25,6 @@ void fr_say(enum fr_topic topic, const char *format, ...)
     if (more > 0) length += (size_t)more;
     if (length > sizeof line - 2) length = sizeof line - 2;
     line[length++] = '\n';
-    if (write(STDERR_FILENO, line, length) < 0) { /* nobody to tell */ }
+    if (write(STDERR_FILENO, line, length) < 0) { /* stderr is closed */ }
     errno = before;
 }

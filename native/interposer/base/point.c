@@ -1,4 +1,4 @@
-/* Death at a chosen instruction, for the tests of recovery: only in the build with crash points. */
+/* Kills the process at a chosen instruction, for the tests of recovery: only in the build with crash points. */
 #include "base/point.h"
 
 #include <signal.h>
@@ -9,9 +9,9 @@
 
 #ifdef FR_CRASH_POINTS
 
-_Atomic long fr_points_left = -1;             /* until death; 0: for ever; -1: as the environment says */
-const struct fr_site *_Atomic *fr_died_at;    /* where to note it */
-const struct fr_site *fr_only_at;             /* count this point only */
+_Atomic long fr_points_left = -1;             /* points until death; 0: never; -1: not yet read from the environment */
+const struct fr_site *_Atomic *fr_died_at;    /* where to record the point of death */
+const struct fr_site *fr_only_at;             /* if set, only this point counts */
 
 void fr_point(const struct fr_site *site)
 {

@@ -1,5 +1,5 @@
-/* Text without the C library, whose first call of every such function costs a search for it and a page of its code. A sanitizer
- * replaces strcmp and the like, and calls dlsym to find them: what dlsym needs, it has to do by itself. */
+/* String functions without the C library. The first call of each C library function costs a symbol look-up and a page of its
+ * code. A sanitizer replaces strcmp and the like, and calls dlsym to find the originals, so our dlsym must not need them. */
 #ifndef FRACTILE_BASE_TEXT_H
 #define FRACTILE_BASE_TEXT_H
 

@@ -1,21 +1,21 @@
-/* The ledger's one difficult thing: many processes change one sum, any of them may be killed at any instruction, and
- * whoever comes later must know exactly what each had done.
+/* The accounts, and how they survive a kill. This is the hard part of the ledger: many processes change one sum, any of them
+ * may be killed at any instruction, and the processes that come later must know exactly which changes the dead one had made.
  *
  *      used     (a card's sum)         units | account that changed it last | that account's sequence
- *      charged  (an account's part)    units | sequence of its last operation that is done
- *      intent                          what operation it began last, with its sequence q
- *      applied                         the latest of its operations that another account saw applied
+ *      charged  (an account's part)    units | sequence of its last finished operation
+ *      intent                          the operation that it began last, with its sequence q
+ *      applied                         its latest operation that another account has seen applied
  *
  * An operation: 1. intent = (change, q)   2. compare-and-swap used from (v, s', q') to (v + change, me, q)
  *               3. charged = (value + change, q)
- * Before 2, the process that is about to overwrite the mark (s', q') makes sure that the fact is on record with s': it has done step 3,
- * or applied says q'. So when the owner of an account is dead: charged's sequence is intent's, nothing was begun; else
- * the operation q took place exactly if used carries the mark (account, q), or applied says q. Its successor may die as
- * well: recovery is itself a single store.
+ * Before step 2 overwrites the mark (s', q'), the process makes sure that account s' has a record of that operation: either s'
+ * has done step 3, or its `applied` is q'. So after the owner of an account has died: if `charged` has the sequence of
+ * `intent`, no operation was left unfinished; otherwise operation q took place exactly if `used` carries the mark (account, q)
+ * or `applied` is q. The process that recovers the account may die as well: recovery is itself a single store.
  *
- * Sequences have 19 bits and come round. An old q in `applied` must not be taken for a new one, so the owner writes a
- * fresh value there every 2^17 operations; the rest of that word counts its changes, so that a compare-and-swap that
- * was held up over this fails. An account has one writer at a time (its owner under the process's lock, or the reaper). */
+ * Sequences have 19 bits and wrap around. An old q in `applied` must not be mistaken for a new one, so the owner writes a fresh
+ * value there every 2^17 operations. The remaining bits of that word count its changes, so that a compare-and-swap that was
+ * delayed across such a refresh fails. An account has one writer at a time (its owner under the process's lock, or the reaper). */
 #include "ledger/account.h"
 
 #include "base/point.h"
@@ -33,7 +33,7 @@
 #define INTENT_UNITS_BITS 34
 #define REFRESH_MASK ((1ull << 17) - 1)
 
-static struct fr_account *account_of(uint64_t number, uint32_t card) /* NULL: there is none; the number may come from a damaged file */
+static struct fr_account *account_of(uint64_t number, uint32_t card) /* NULL: no such account; the number may come from a damaged file */
 {
     if (number < FR_OBJECT_ACCOUNT) return number < fr_shared.slot_count ? fr_slot_account((uint32_t)number, card) : NULL;
     number -= FR_OBJECT_ACCOUNT;
@@ -67,7 +67,7 @@ static void refresh_applied(struct fr_account *a, uint64_t done)
     while (!set_applied(a, atomic_load_explicit(&a->applied, memory_order_acquire), done & FR_SEQUENCE_MASK)) {}
 }
 
-/* Puts on record that the operation whose mark `used` carries took place. False: used has moved on meanwhile. */
+/* Records that the operation whose mark `used` carries took place. False: the word has changed meanwhile. */
 static bool record(_Atomic uint64_t *word, uint64_t used, struct fr_account *a)
 {
     uint64_t sequence = used & FR_SEQUENCE_MASK;
@@ -82,14 +82,14 @@ static bool record(_Atomic uint64_t *word, uint64_t used, struct fr_account *a)
     }
 }
 
-/* The steps 2, until it succeeds or cannot. */
+/* Step 2, repeated until it succeeds or cannot succeed. */
 static enum fr_added swap_used(uint32_t number, uint32_t card, int64_t units, uint64_t limit, uint64_t sequence)
 {
     _Atomic uint64_t *word = &fr_shared.cards[card].used;
     for (;;) {
         uint64_t used = atomic_load_explicit(word, memory_order_acquire), before = used >> UNITS_SHIFT;
         uint64_t last = used >> MARK_SHIFT & ((1u << FR_ACCOUNT_BITS) - 1), after = before + (uint64_t)units;
-        if (before > FR_UNITS_MOST || after > FR_UNITS_MOST) return FR_DAMAGED; /* below zero is far above the most */
+        if (before > FR_UNITS_MOST || after > FR_UNITS_MOST) return FR_DAMAGED; /* a sum below zero wraps far above the maximum */
         if (units > 0 && after > limit) return FR_FULL;
         if (last != number) {
             struct fr_account *previous = account_of(last, card);
@@ -122,8 +122,9 @@ enum fr_added fr_account_add(uint32_t number, uint32_t card, int64_t units, uint
     return r;
 }
 
-/* The sum stays as it is; object->state decides: in state 3 the object's own account counts, and this one's part is gone.
- * The caller holds the lock of objects, which passes to whoever reaps it, before anybody else changes the object. */
+/* Moves the object's units from this account to the object's own; the sum is unchanged. object->state decides: in state 3 (OWN)
+ * the object's own account counts, and this account's part is gone. The caller holds the lock of objects; if it dies, that lock
+ * passes to the process that reaps it, before any other process changes the object. */
 void fr_account_move(uint32_t number, uint32_t object)
 {
     struct fr_object *o = &fr_shared.objects[object];
@@ -145,7 +146,7 @@ static bool took_place(struct fr_account *a, uint32_t number, uint32_t card, uin
 {
     uint64_t object = intent >> (INTENT_UNITS_BITS + FR_SEQUENCE_BITS), sequence = intent & FR_SEQUENCE_MASK;
     if (object) return object <= fr_shared.object_count && atomic_load(&fr_shared.objects[object - 1].state) == FR_OBJECT_OWN;
-    uint64_t used = atomic_load(&fr_shared.cards[card].used); /* first: its mark goes only after it is on record */
+    uint64_t used = atomic_load(&fr_shared.cards[card].used); /* read first: its mark is overwritten only after it is on record */
     if ((used & ((1ull << UNITS_SHIFT) - 1)) == ((uint64_t)number << MARK_SHIFT | sequence)) return true;
     return (atomic_load(&a->applied) & FR_SEQUENCE_MASK) == sequence;
 }

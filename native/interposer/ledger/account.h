@@ -1,4 +1,4 @@
-/* One account of the ledger: see account.c. An account has a number: that of its slot, or 1024 + that of its object. */
+/* One account of the ledger (see account.c). An account's number is that of its slot, or 1024 + that of its object. */
 #ifndef FRACTILE_ACCOUNT_H
 #define FRACTILE_ACCOUNT_H
 
@@ -12,14 +12,14 @@
 #define FR_SEQUENCE_BITS 19
 #define FR_SEQUENCE_MASK ((1ull << FR_SEQUENCE_BITS) - 1)
 #define FR_ACCOUNT_BITS 11
-#define FR_UNITS_MOST (1ull << 33) /* 4 TiB on a card: more is no amount but damage */
+#define FR_UNITS_MOST (1ull << 33) /* 4 TiB on a card: a larger value is damage */
 #define FR_OBJECT_ACCOUNT FR_MAX_SLOTS
 
 enum fr_added { FR_ADDED, FR_FULL, FR_DAMAGED };
 
-enum fr_added fr_account_add(uint32_t number, uint32_t card, int64_t units, uint64_t limit); /* the container's sum stays within limit */
-void fr_account_recover(uint32_t number, uint32_t card);                                     /* finish or forget what its dead owner had begun */
-void fr_account_move(uint32_t number, uint32_t object);                                      /* units of the object: from this account to the object's own */
+enum fr_added fr_account_add(uint32_t number, uint32_t card, int64_t units, uint64_t limit); /* refuses if the container's sum would exceed limit */
+void fr_account_recover(uint32_t number, uint32_t card);                                     /* finish or discard what its dead owner had begun */
+void fr_account_move(uint32_t number, uint32_t object);                                      /* the object's units: to its own account */
 
 static inline uint64_t fr_used_units(uint32_t card)
 {

@@ -1,6 +1,6 @@
-/* The region file: opened, compared with what this library knows, mapped, and closed again. The mapping stays for the
- * life of the process and is inherited by its children; it locks nothing. Who takes a slot (slot.c) does so on the same
- * descriptor, before it is closed: thousands of processes may start at once, and a file opened twice costs each of them. */
+/* The region file: opened, compared with what this library knows, mapped, and closed again. The mapping lasts for the life of
+ * the process and is inherited by its children; it locks nothing. A process that takes a slot (slot.c) does so on the same
+ * descriptor, before it is closed: thousands of processes may start at once, and opening a file twice costs each of them. */
 #include "ledger/attach.h"
 
 #include "base/kernel.h"
@@ -48,7 +48,7 @@ static uint64_t size_for(const struct fr_region *r)
     return sizeof *r + r->card_count * sizeof(struct fr_region_card) + r->slot_count * slot + r->object_count * sizeof(struct fr_object);
 }
 
-/* Why a region of this size cannot be used; NULL: it can. */
+/* Why this region cannot be used; NULL: it can. */
 static const char *fault_of(const struct fr_region *r, const struct stat *st)
 {
     if (r->magic != FR_REGION_MAGIC) return "is no region";

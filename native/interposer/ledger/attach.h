@@ -1,12 +1,12 @@
-/* The region file of the container. */
+/* Opens and maps the container's region file. */
 #ifndef FRACTILE_LEDGER_ATTACH_H
 #define FRACTILE_LEDGER_ATTACH_H
 
 #include <stdbool.h>
 
-/* False, and said, when there is none to be used. The caller holds the process's set-up lock. */
+/* False, with a message, if no region is usable. The caller holds the process's set-up lock. */
 bool fr_region_map(void);
-int fr_region_open(void);   /* -1, and said */
-bool fr_region_use(int fd); /* the file is the one that is mapped; maps it when none is */
+int fr_region_open(void);   /* -1, with a message */
+bool fr_region_use(int fd); /* is it the mapped file? Maps it if none is mapped */
 
 #endif

@@ -1,16 +1,18 @@
-/* Exported descriptors. The driver keeps exported memory alive for as long as anybody has the descriptor open, and an importer
- * must learn whose memory it is; but all descriptors of a real driver may be one device file, and nothing can be written into them.
+/* Marks on exported descriptors. The driver keeps exported memory alive as long as any process has the descriptor open, and an
+ * importer must learn which object the memory belongs to. But all descriptors of a real driver may be one device file, and
+ * nothing can be written into them.
  *
  * So the open file itself carries the object's number: a read lock of one byte, at that offset, that belongs to the open file
- * description (fcntl, F_OFD_SETLK). It travels with the descriptor through sockets and fork, and the kernel drops it when the
- * last copy is closed. /proc/self/fdinfo shows an importer the locks of the open file that it got; /proc/locks shows
- * everybody which are left. Numbers are random and 62 bits long, so no other lock of the machine is taken for one of these.
+ * description (fcntl, F_OFD_SETLK). The lock travels with the descriptor through sockets and fork, and the kernel drops it when
+ * the last copy is closed. /proc/self/fdinfo shows an importer the locks of the open file that it received; /proc/locks shows
+ * every process which locks are left. Numbers are random and 62 bits long, so no other lock on the machine is mistaken for one
+ * of these.
  *
- * A descriptor that was opened again, through /proc/self/fd, is another open file: it carries no number, and who imports what is behind it
- * is charged as for a stranger's memory (memory/foreign.c).
+ * A descriptor that was opened again, through /proc/self/fd, is another open file: it carries no number, and a process that
+ * imports its memory is charged as for memory of unknown origin (memory/foreign.c).
  *
- * Where /proc/locks cannot be read, no descriptor is believed to be open: memory that only a descriptor keeps is then not
- * counted, which is what the node agent's audit is for. */
+ * Where /proc/locks cannot be read, every descriptor is taken to be closed. Memory that only a descriptor keeps is then not
+ * counted, which the node agent's audit covers. */
 #include "ledger/descriptor.h"
 
 #include "base/kernel.h"
@@ -65,7 +67,7 @@ bool fr_descriptor_mark(int fd, struct fr_key key)
 
 struct lines {
     int fd;
-    unsigned pages; /* read so far, or begun */
+    unsigned pages; /* that were read or at least begun */
     size_t at, end;
     char text[4096];
 };
@@ -98,7 +100,7 @@ static bool parse(const char *digits, uint64_t *out)
     return p > digits && *p == 0;
 }
 
-/* "... OFDLCK ADVISORY  READ -1 fe:00:1234 FROM TO", where from and to are one number of ours. */
+/* "... OFDLCK ADVISORY  READ -1 fe:00:1234 FROM TO", where FROM and TO are the same number, in the range of object numbers. */
 static bool number_of(char *line, uint64_t *out)
 {
     uint64_t to;
@@ -128,7 +130,8 @@ bool fr_descriptor_read(int fd, struct fr_key *key)
     return found;
 }
 
-/* True: the kernel gave all of the list at once, so who is not seen is not there. */
+/* Searches the kernel's list once. True: the kernel returned the whole list at once, so a lock that was not seen does not
+ * exist. */
 static bool look(const struct fr_key *keys, bool *open, uint32_t count)
 {
     char line[LINE];
@@ -142,10 +145,10 @@ static bool look(const struct fr_key *keys, bool *open, uint32_t count)
     return in.pages <= 1;
 }
 
-/* The kernel gives the list a page at a time, and by position: where a lock goes from the front between two pages, another is
- * passed over. On a machine where locks come and go all the time one look in eight missed what was there, so a descriptor
- * is closed when many looks have missed it, or one that got all of the list at once. One that is open is seen by the first, nearly
- * always. */
+/* Sets open[i] for every key whose marked descriptor is open. The kernel returns the list one page at a time, by position: if a
+ * lock near the front goes between two pages, another lock is skipped. On a machine where locks come and go all the time, one
+ * look in eight missed an existing lock. So a descriptor counts as closed only after many looks have missed it, or one look
+ * that got the whole list at once. The first look nearly always sees an open one. */
 void fr_descriptors_open(const struct fr_key *keys, bool *open, uint32_t count)
 {
     int before = errno;

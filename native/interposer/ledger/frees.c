@@ -1,10 +1,12 @@
-/* Counts the frees of one process on one card that have begun and not ended, and in the same way its looks for the dead. A process that is out of memory waits for those that had
- * begun when it looked; frees that begin later do not make it wait longer.
+/* Counts one process's frees on one card that have begun and not ended; searches for dead processes are counted in the same
+ * way. A process that is out of memory waits for those that had begun when it looked; frees that begin later do not make it
+ * wait longer.
  *
- *      epoch (4 bits) | frees of odd epochs on their way (14) | frees of even epochs on their way (14)
+ *      epoch (4 bits) | unfinished frees of odd epochs (14) | unfinished frees of even epochs (14)
  *
- * A free belongs to the epoch in which it begins. Whoever waits ends the epoch: later frees count in the next one, so the count of the
- * old one can only fall. An epoch begins only when the one before the last has no frees left, because the two share a count. */
+ * A free belongs to the epoch in which it begins. A process that waits ends the epoch: later frees count in the next epoch, so
+ * the count of the old one can only fall. An epoch begins only when the one before the last has no frees left, because these
+ * two share a count. */
 #include "ledger/frees.h"
 
 #define EPOCHS 16

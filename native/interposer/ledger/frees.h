@@ -1,4 +1,4 @@
-/* Frees on their way, and looks for the dead, by epochs: see frees.c. */
+/* Unfinished frees, and searches for dead processes, counted by epochs (see frees.c). */
 #ifndef FRACTILE_LEDGER_FREES_H
 #define FRACTILE_LEDGER_FREES_H
 
@@ -13,7 +13,7 @@
 static inline uint32_t fr_frees_in(uint32_t word, uint32_t epoch) { return word >> (epoch & 1) * FR_FREES_BITS & FR_FREES_MASK; }
 static inline bool fr_frees_any(uint32_t word) { return word << (32 - FR_EPOCH_SHIFT) != 0; }
 
-/* The epoch in which it began, for its end. */
+/* Returns the epoch in which the free began, for fr_frees_end. */
 static inline uint32_t fr_frees_begin(_Atomic uint32_t *frees)
 {
     uint32_t word = atomic_load_explicit(frees, memory_order_relaxed);
@@ -26,7 +26,7 @@ static inline void fr_frees_end(_Atomic uint32_t *frees, uint32_t epoch)
     atomic_fetch_sub_explicit(frees, 1u << (epoch & 1) * FR_FREES_BITS, memory_order_release);
 }
 
-/* Have all frees ended that had begun in this epoch of the word, or before? Asked again and again, it comes to an end. */
+/* Have all frees ended that had begun in this epoch of the word, or before? Repeated calls eventually return true. */
 bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t epoch_then);
 
 #endif

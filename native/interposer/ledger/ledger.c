@@ -1,5 +1,5 @@
-/* What this process holds, and whether there is room for more. Threads of the process take turns at its account of a card
- * for the few instructions of an operation; nothing is held while the driver works. */
+/* What this process holds, and whether more fits. The threads of the process take turns at its account of a card for the few
+ * instructions of an operation; no lock is held while the driver works. */
 #include "ledger/ledger.h"
 
 #include "base/compiler.h"
@@ -28,7 +28,7 @@ static uint64_t units_of(uint64_t bytes)
     return bytes > FR_UNITS_MOST * FR_UNIT_BYTES ? FR_UNITS_MOST + 1 : (bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES;
 }
 
-static bool counts(int card) /* is there an account for it? */
+static bool counts(int card) /* does it have an account? */
 {
     return fr_process_join() && card >= 0 && card < (int)fr_shared.card_count;
 }
@@ -39,7 +39,8 @@ CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct f
     op->card = FR_NO_CARD;
     op->reserved = 0;
     if (unlikely(!counts(card))) return fr_isolation_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    /* A request for nothing is always granted, also above the quota: its caller may ask for more inside the call, and hold what others wait for. */
+    /* A request for 0 bytes is always granted, even above the quota: the caller may ask for more inside the call, and hold what
+     * others wait for. */
     if (units && unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units, patience)) {
         atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -70,7 +71,7 @@ bool fr_op_more(struct fr_op *op, uint64_t bytes)
     uint64_t units = units_of(bytes);
     if (op->card < 0) return true;
     if (!fr_reserve(op->card, units)) {
-        fr_reap_when_due(1); /* a call near the quota may ask a dozen pools in turn */
+        fr_reap_when_due(1); /* a call near the quota may try a dozen pools in turn */
         if (!fr_reserve(op->card, units)) return false;
     }
     op->reserved += units * FR_UNIT_BYTES;
@@ -101,7 +102,7 @@ void fr_op_end(struct fr_op *op, uint64_t kept)
     op->card = FR_NO_CARD;
     if (units < reserved) fr_own_account_change(card, (int64_t)units - (int64_t)reserved, 0, -(int64_t)reserved);
     else fr_own_account_slack(card, -(int64_t)reserved);
-    if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was none */
+    if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was too small */
     if (units) raise_peak(card);
 }
 
@@ -160,10 +161,11 @@ bool fr_has_room(int card, uint64_t bytes)
     return units <= most && fr_used_units((uint32_t)card) <= most - units;
 }
 
-/* One program after the other: each would find what the one before held, and size itself by the rest. */
+/* What a query by the program returns. Programs may run one after the other: each would see what the one before held, and size
+ * itself by the rest. So the first query reaps dead processes at once. */
 uint64_t fr_used_shown(int card)
 {
-    static _Atomic uint32_t looked; /* the era of it, from 1 on */
+    static _Atomic uint32_t looked; /* era of the last search, plus 1 */
     uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed) + 1;
     if (unlikely(atomic_load_explicit(&looked, memory_order_relaxed) != era)) {
         atomic_store_explicit(&looked, era, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* What the page of limits says of each card, for the rest of the library: the page is mapped when somebody first asks. */
+/* The limits page as the rest of the library reads it, card by card; the page is mapped at the first query. */
 #include "ledger/limits.h"
 
 #include "ledger/limits_page.h"

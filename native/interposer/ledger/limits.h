@@ -1,4 +1,4 @@
-/* What the agent's page says. A read costs a copy of one card; live changes are seen by the next call. */
+/* The agent's limits page. A read costs a copy of one card; the next call sees a live change. */
 #ifndef FRACTILE_LEDGER_LIMITS_H
 #define FRACTILE_LEDGER_LIMITS_H
 
@@ -6,7 +6,7 @@
 
 struct fr_quota {
     uint64_t memory, context, unaccounted;
-    uint64_t may_hold; /* memory less unaccounted: what calls that the library sees may take together */
+    uint64_t may_hold; /* memory minus unaccounted: what all calls that the library sees may take together */
     uint32_t cores, cores_limit, weight, flags;
 };
 int fr_card_count(void);

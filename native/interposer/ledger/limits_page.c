@@ -1,6 +1,6 @@
-/* The page of limits: written by the node agent, mapped read-only, checked once, then read under its sequence lock by
- * everybody who needs a number. A writer that died in the middle of a change leaves the sequence odd: until it comes back,
- * the last good numbers of this process hold. */
+/* The limits page: written by the node agent, mapped read-only, checked once, then read under its sequence lock by every caller
+ * that needs a number. A writer that died in the middle of a change leaves the sequence odd; until the writer is back, this
+ * process uses the last good numbers. */
 #include "ledger/limits_page.h"
 
 #include "base/compiler.h"
@@ -28,12 +28,12 @@
 
 #define TRIES 200
 
-static struct fr_limits *mapped; /* whole and checked, or NULL */
+static struct fr_limits *mapped; /* complete and checked, or NULL */
 static struct fr_lock good_lock;
-static FR_LARGE struct { /* what was good when it was last read */
+static FR_LARGE struct { /* the last numbers that were read consistently */
     char uuid[96];
     struct fr_quota quota;
-    _Atomic uint32_t sequence; /* + 1; 0: no quota yet */
+    _Atomic uint32_t sequence; /* plus 1; 0: no quota yet */
 } good[FR_MAX_CARDS];
 static _Atomic uint32_t stuck; /* the odd sequence that did not end */
 
@@ -43,7 +43,8 @@ static bool failed(const char *path, const char *what)
     return false;
 }
 
-/* The directory of the container: where the agent mounts it; elsewhere only for programs without more rights than their user. */
+/* The container's directory: where the agent mounts it. Otherwise FRACTILE_DIR, but only in programs without more rights than
+ * their user. */
 static bool find_directory(void)
 {
     const char *set = "/etc/fractile";
@@ -75,7 +76,7 @@ static void remember(int card, const struct fr_quota *quota, uint32_t sequence)
     fr_unlock(&good_lock);
 }
 
-/* One card as it was at one moment; false: the writer does not come to an end. */
+/* Reads one card as it was at one moment; false: the writer does not finish. */
 static bool read_card(const struct fr_limits *page, int card, struct fr_quota *out)
 {
     for (unsigned i = 0; i < TRIES; i++) {

@@ -1,4 +1,4 @@
-/* The agent's page of limits, mapped. */
+/* The agent's limits page, mapped. */
 #ifndef FRACTILE_LEDGER_LIMITS_PAGE_H
 #define FRACTILE_LEDGER_LIMITS_PAGE_H
 
@@ -11,12 +11,12 @@
 
 struct fr_quota;
 
-bool fr_limits_map(void);                            /* false, and said, when there is none to be used. The caller holds the process's set-up lock */
-void fr_limits_read(int card, struct fr_quota *out); /* of a card that the mapped page has; the last good numbers where it cannot be read */
-uint64_t fr_limits_may_hold(int card);               /* the same, of it only what an allocation asks for */
+bool fr_limits_map(void);                            /* false, with a message, if no page is usable. The caller holds the process's set-up lock */
+void fr_limits_read(int card, struct fr_quota *out); /* card: one of the mapped page; the last good numbers if it cannot be read */
+uint64_t fr_limits_may_hold(int card);               /* the same, only the number that an allocation needs */
 const char *fr_limits_uuid(int card);
 
-/* The administrator's switch, as it stands now. */
+/* The administrator's switch, in its current state. */
 static inline bool fr_isolation_is_off(void)
 {
     const struct fr_limits *page = __atomic_load_n(&fr_shared.limits, __ATOMIC_ACQUIRE);

@@ -1,13 +1,13 @@
-/* Memory that several processes of the container hold. An object is counted once: in its maker's account as long as that
- * one holds on (COVERED), then in an account of its own (OWN) until the last holder is gone.
+/* Memory that several processes of the container hold. An object is counted once: in its maker's account as long as the maker
+ * holds it (COVERED), then in an account of its own (OWN) until the last holder is gone.
  *
- *      FREE -> MADE -> COVERED -> FREE          the maker was the last
- *                         `-----> OWN -> FREE   others held on, or a descriptor that is open somewhere
- *      FREE -> MADE -> NAME -> FREE             a second key of another object, and gone with it
+ *      FREE -> MADE -> COVERED -> FREE          the maker was the last holder
+ *                         `-----> OWN -> FREE   other holders remained, or a descriptor that is open in any process
+ *      FREE -> MADE -> NAME -> FREE             a second key of another object, which goes with that object
  *
- * Changes are rare, and made by one process at a time: the lock word names its slot. When a holder of the lock dies, only
- * who reaps that slot may go on, and goes on with the lock; so every change is either finished or undone before anybody
- * else sees the table, and the order of the stores below is all that it takes. */
+ * Changes are rare, and one process makes them at a time: the lock word names its slot. If the holder of the lock dies, only
+ * the process that reaps that slot may continue, and it continues with the lock. So every change is either finished or undone
+ * before any other process sees the table, and the order of the stores below is all that this requires. */
 #include "ledger/objects.h"
 
 #include "base/compiler.h"
@@ -44,7 +44,7 @@ static bool lock_table(void)
     return true;
 }
 
-/* ---- made, found, let go ---- */
+/* ---- make, find, let go ---- */
 
 static int find(struct fr_key key)
 {
@@ -60,7 +60,7 @@ static int find(struct fr_key key)
 static int find_free(void)
 {
     for (uint32_t n = 0; n < fr_shared.object_count; n++) {
-        if (atomic_load(&fr_object_at(n)->state) >= FR_OBJECT_COVERED) continue; /* MADE: its maker died over it */
+        if (atomic_load(&fr_object_at(n)->state) >= FR_OBJECT_COVERED) continue; /* MADE: its maker died while making it */
         if (n >= atomic_load(&fr_shared.region->object_high)) atomic_store(&fr_shared.region->object_high, n + 1);
         return (int)n;
     }
@@ -156,7 +156,7 @@ static bool is_held(int object)
     return object >= 0 && object < (int)fr_shared.object_count && times_held[object] > 0 && fr_object_card_is_sound(fr_object_at((uint32_t)object));
 }
 
-/* Asked after the driver let go: a look that begins later finds nothing that only this process kept. */
+/* Called after the driver has let go: a look that begins later cannot find memory that only this process kept. */
 static bool may_be_open(const struct fr_object *o)
 {
     return (o->key[0] == FR_KEY_DESCRIPTOR && fr_objects_are_looked_at()) || fr_object_descriptor_is_open(o);
@@ -196,7 +196,8 @@ void fr_object_resize(int object, uint64_t bytes)
     fr_objects_unlock();
 }
 
-/* While no process is charged for an object, the object has an account of its own. It is written only under the table's lock. */
+/* Adds bytes to an object. While no process is charged for an object, the object has an account of its own, which is written
+ * only under the table's lock. */
 bool fr_object_charge(int object, struct fr_key key, uint64_t bytes)
 {
     int64_t units = (int64_t)((bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES);

@@ -1,12 +1,12 @@
-/* Allocations that several processes of the container hold (IPC, exported handles, shared pools).
- * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
- * gets an account of its own, until the last holder is gone. A number >= 0 names an object. A process may hold an object
- * several times (exported and imported again): share and join count, leave counts down.
+/* Allocations that several processes of the container hold (IPC, exported handles, shared pools). The maker's account covers
+ * the bytes as long as the maker holds the object. When it lets go or dies while others hold the object, the object gets an
+ * account of its own, until the last holder is gone. A number >= 0 names an object. A process may hold an object several times
+ * (exported and imported again): share and join count up, leave counts down.
  *
  *      export:  object = fr_object_share(card, bytes, key)       once for an allocation: its record keeps the number
- *      import:  object = fr_object_join(key)                     before the driver imports; leave again when that fails
- *               FR_NO_OBJECT: nobody here holds it, so the importer pays: fr_op_begin, import, fr_object_share, fr_op_end; and
- *               when fr_object_covers then says no, another importer was first: fr_op_end keeps 0
+ *      import:  object = fr_object_join(key)                     before the driver imports; leave again if that fails
+ *               FR_NO_OBJECT: no process here holds it, so the importer pays: fr_op_begin, import, fr_object_share, fr_op_end;
+ *               if fr_object_covers then returns false, another importer was first: fr_op_end keeps 0
  *      free:    bytes = object < 0 ? record.bytes : fr_object_leave(object)     after the driver let go
  *               fr_free_end(&op, bytes)
  *      pool that grew or shrank:  fr_object_resize(object, bytes)               by the maker, beside its fr_op_end */
@@ -19,22 +19,23 @@
 #include <stdint.h>
 
 #define FR_NO_OBJECT (-1)
-int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an object with this key: that one, held once more. FR_NO_OBJECT: table full */
-int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made); /* the same, and whether it is a new one */
+int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an existing object with this key is held once more. FR_NO_OBJECT: table full */
+int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made); /* the same, and whether the object is new */
 int fr_object_join(struct fr_key key);
-uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes when this
-                                                        process covered them and nobody else holds on; 0 in every other case */
+uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes if this
+                                                        process covered them and no other holder is left; otherwise 0 */
 int fr_object_card(int object);
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
 void fr_object_resize(int object, uint64_t bytes);
-bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* so many more bytes are held by who holds it, also above the quota;
-                                                        false: nobody does any more. 0 bytes: only asks */
-/* An import whose owner is not known is under way: the memory may be the container's own, and is held by the import although no account says
- * so. Until it ends no exported memory's charge goes back. FR_NO_OBJECT: the table is full, so it may not be begun. */
+bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* charges the object with this many more bytes, even above the quota;
+                                                        false: it has no holder any more. 0 bytes: only tests that */
+/* Announces an import whose owner is not known: the memory may be the container's own, and the import holds it although no
+ * account says so. Until the import ends, no charge of exported memory goes back. FR_NO_OBJECT: the table is full, so the
+ * import may not begin. */
 int fr_look_begin(void);
 void fr_look_end(int look);
 
-bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
+bool fr_object_also(int object, struct fr_key key);  /* a second name: another kind of handle, another small piece of a shared granule.
                                                         Goes with the object; false: table full, importers by this name pay */
 
 #endif

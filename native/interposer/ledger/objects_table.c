@@ -1,5 +1,5 @@
-/* The table of objects in the region, for those who have its lock (reap.c): who holds an object, and how one ends. Nothing here
- * waits for anybody or gives back what the dead held, so the reaper can call it. */
+/* The table of objects in the region: which slots hold an object, and how an object ends. For callers that hold the table's
+ * lock (reap.c). Nothing here waits for another process or gives back what a dead one held, so the reaper can call it. */
 #include "ledger/objects_table.h"
 
 #include "base/point.h"
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FR_NOBODY FR_MAX_SLOTS
+#define NO_SLOT FR_MAX_SLOTS
 
 struct fr_object *fr_object_at(uint32_t n)
 {
@@ -42,8 +42,9 @@ bool fr_object_is_held_by_others(struct fr_object *o, uint32_t slot)
     return false;
 }
 
-/* A descriptor on its way to somebody keeps the driver's memory alive too. To look for one takes long and is done without the
- * lock: a closed one stays closed, and what was open and is not any more is found out by the next who settles. */
+/* A descriptor in a message on its way to another process keeps the driver's memory alive too. The search takes long and is
+ * done without the lock: a closed descriptor stays closed, and one that has been closed since it was seen open is found by the
+ * next process that settles. */
 bool fr_object_descriptor_is_open(const struct fr_object *o)
 {
     return fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
@@ -62,7 +63,8 @@ void fr_object_set_state(struct fr_object *o, enum fr_object_state state)
     FR_POINT();
 }
 
-/* Its names first: killed in between, what is left is an object that the next one frees, and no name of nothing. */
+/* Frees the object's names first: after a kill in between, an object is left that the next process frees, and not a name
+ * without an object. */
 void fr_object_free(uint32_t n)
 {
     for (uint32_t i = 0, high = fr_objects_in_use(); i < high; i++)
@@ -76,7 +78,7 @@ void fr_object_add_own(uint32_t n, int64_t units)
     fr_account_add(FR_OBJECT_ACCOUNT + n, fr_object_at(n)->card, units, FR_UNITS_MOST);
 }
 
-/* The last holder is gone. */
+/* Called when the last holder is gone. */
 void fr_object_release_own(uint32_t n)
 {
     struct fr_object *o = fr_object_at(n);
@@ -103,7 +105,7 @@ bool fr_object_is_covered_by(struct fr_object *o, uint32_t slot)
     return atomic_load(&o->state) == FR_OBJECT_COVERED && o->origin == slot;
 }
 
-/* What a descriptor may keep is left to who settles, which every reaper does. */
+/* An object that a descriptor may keep is left to settle_objects in reap.c, which every reaper runs. */
 static bool may_be_kept(struct fr_object *o, uint32_t slot)
 {
     return o->key[0] == FR_KEY_DESCRIPTOR || fr_object_is_held_by_others(o, slot);
@@ -130,5 +132,5 @@ void fr_objects_drop(uint32_t slot)
 
 bool fr_object_is_left(uint32_t n)
 {
-    return atomic_load(&fr_object_at(n)->state) == FR_OBJECT_OWN && fr_object_card_is_sound(fr_object_at(n)) && !fr_object_is_held_by_others(fr_object_at(n), FR_NOBODY);
+    return atomic_load(&fr_object_at(n)->state) == FR_OBJECT_OWN && fr_object_card_is_sound(fr_object_at(n)) && !fr_object_is_held_by_others(fr_object_at(n), NO_SLOT);
 }

@@ -1,4 +1,4 @@
-/* The table of objects in the region: see objects_table.c, and objects.c for the states of an object. */
+/* The table of objects in the region (see objects_table.c; objects.c has the states of an object). */
 #ifndef FRACTILE_LEDGER_OBJECTS_TABLE_H
 #define FRACTILE_LEDGER_OBJECTS_TABLE_H
 
@@ -18,7 +18,7 @@ uint32_t fr_objects_in_use(void);
 bool fr_object_is_live(uint32_t n);
 bool fr_object_is_covered_by(struct fr_object *o, uint32_t slot);
 bool fr_object_is_held_by_others(struct fr_object *o, uint32_t slot);
-bool fr_object_is_left(uint32_t n); /* nobody holds it, and it has an account of its own */
+bool fr_object_is_left(uint32_t n); /* no process holds it, and it has an account of its own */
 bool fr_object_card_is_sound(const struct fr_object *o);
 bool fr_object_descriptor_is_open(const struct fr_object *o);
 
@@ -29,8 +29,8 @@ bool fr_objects_are_looked_at(void);
 void fr_object_set_holder(struct fr_object *o, uint32_t slot, bool holds);
 void fr_object_set_state(struct fr_object *o, enum fr_object_state state);
 void fr_object_free(uint32_t n);
-void fr_object_add_own(uint32_t n, int64_t units); /* to one that nobody covers */
+void fr_object_add_own(uint32_t n, int64_t units); /* to an object that no process covers */
 void fr_object_release_own(uint32_t n);
-void fr_objects_drop(uint32_t slot); /* what becomes of the objects of a dead slot, whose byte the caller has locked */
+void fr_objects_drop(uint32_t slot); /* ends a dead slot's part in its objects; the caller has locked the slot's byte */
 
 #endif

@@ -1,9 +1,9 @@
-/* Is it really out of memory? The sum may contain what the dead held, what calls on their way have reserved and will not
- * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
- * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
- * not fit. Slack is what calls on their way have reserved, and what frees on their way will give back where that is known
- * before. Where it is not (pools, what goes with a context) every free that had begun when the request was about to be refused has ended
- * by then, and so has every look for the dead. */
+/* Decides whether a request is really out of memory. The container's sum may contain charges of dead processes, reservations
+ * that running calls will not need, and memory that running frees have given back to the driver but not yet to the ledger. A
+ * refusal is justified when none of these can change it: at one instant (the sum's word does not change during the check) the
+ * request does not fit even without all slack. Slack is what running calls have reserved, and what running frees will give back
+ * where that is known in advance. Where it is not known (pools, memory that ends with a context), every free that had begun
+ * when the request was about to be refused has ended by then, and so has every search for dead processes. */
 #include "ledger/oom_retry.h"
 
 #include "base/kernel.h"
@@ -26,27 +26,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whoever is waited for is in the middle of a call. Where fifty processes share two processors it takes some hundred
- * milliseconds until it runs again, while we wake at once; only of one that was stopped is there nothing to wait for. */
+/* A thread that is waited for is in the middle of a call. Where fifty processes share two processors, some hundred milliseconds
+ * pass until it runs again, while the waiting thread wakes at once. Waiting is useless only for a process that was stopped. */
 #define PATIENCE_NS 2000000000ull
 
-/* Hundreds of threads that look every millisecond keep the processors from those that they wait for. So a nap is a part of what
- * was waited already, which is also the most by which the answer can be late. */
+/* Hundreds of threads that check every millisecond keep the processors from the threads that they wait for. So a nap is a
+ * fraction of the time already waited, which is also the most by which the answer can be late. */
 #define NAP_PART 8
 #define LEAST_NAP_US 1000u
 #define MOST_NAP_US 20000u
 
-#define NONE UINT8_MAX /* no epoch is */
+#define NONE UINT8_MAX /* not an epoch */
 
-/* A look for the dead takes two system calls for every slot. Done by all that wait every few milliseconds, it would keep the
- * processors from those that they wait for, so one looks for all. */
+/* A search for dead processes takes two system calls for every slot. If all waiting threads did one every few milliseconds,
+ * they would keep the processors from the threads that they wait for, so one searches for all. */
 #define REAP_AGAIN_MS 4
 
-struct begun { /* frees on one card, or looks for the dead. Threads may have small stacks */
-    uint8_t epoch[FR_MAX_SLOTS]; /* in which they have begun, or NONE */
+struct begun { /* frees on one card, or searches for dead processes. Kept small, since threads may have small stacks */
+    uint8_t epoch[FR_MAX_SLOTS]; /* in which they began, or NONE */
     uint32_t count; /* slots from here on were not in use */
     bool any;
-    int card; /* FR_NO_CARD: looks for the dead */
+    int card; /* FR_NO_CARD: searches for dead processes */
 };
 
 static bool lives(uint32_t slot)
@@ -81,7 +81,7 @@ static bool ended(struct begun *b)
     return !b->any;
 }
 
-/* What calls on their way may give back at most; false: somebody is about to give back what a dead process held. */
+/* The most that running calls may give back; false: a process is about to give back what a dead one held. */
 static bool sum_slack(int card, uint64_t *units)
 {
     *units = 0;
@@ -128,14 +128,14 @@ bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
     int before = errno;
     note(&frees, card);
     fr_reap();
-    note(&looks, FR_NO_CARD); /* of others: one may have just found a dead process that ours could not take */
+    note(&looks, FR_NO_CARD); /* of other processes: one may have just found a dead process that our own search could not take */
     bool fits = false, sure = false;
     while (!(fits = fr_reserve(card, units))) {
         bool settled = ended(&frees);
         if (ended(&looks) && settled && cannot_fit(card, units)) {
             if (sure) break;
-            /* Once more: another process was taking back what a dead one held, so the first look left that out; and of frees that began
-             * meanwhile some may not have said how much they give back. */
+            /* Check once more: another process was taking back what a dead one held, so the first search left that out; and
+             * some of the frees that began meanwhile may not have announced how much they give back. */
             fr_reap();
             note(&frees, card);
             sure = true;

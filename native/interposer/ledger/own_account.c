@@ -1,5 +1,5 @@
-/* This process's own account on each card. Threads of the process take turns at it for the few instructions of an operation;
- * nothing is held while the driver works. */
+/* This process's own account on each card. The threads of the process take turns at it for the few instructions of an
+ * operation; no lock is held while the driver works. */
 #include "ledger/own_account.h"
 
 #include "base/compiler.h"
@@ -40,8 +40,8 @@ static __attribute__((noinline, cold)) void tell_damage(int card)
     fr_say(FR_SAY_REGION, "%s/shared/region is damaged: nothing more is granted on its card %d", fr_shared.directory, card);
 }
 
-/* With the card's lock, so no instruction need keep others out. Others read it at any time: what may come back is there before it is taken, and
- * goes after it came back. */
+/* The caller has the card's lock, so no atomic addition is needed. Other processes read the value at any time: slack is added
+ * before its memory is taken, and removed after that memory came back. */
 static void change_slack(struct fr_account *a, int64_t units)
 {
     atomic_store_explicit(&a->slack, atomic_load_explicit(&a->slack, memory_order_relaxed) + (uint64_t)units, memory_order_release);
@@ -78,7 +78,7 @@ bool fr_reserve(int card, uint64_t units)
     return fr_own_account_change(card, (int64_t)units, limit, (int64_t)units);
 }
 
-/* For objects.c: its part of this account becomes the object's own. */
+/* For objects.c: the object's part of this account becomes the object's own. */
 void fr_move_to_object(uint32_t object)
 {
     int card = (int)fr_shared.objects[object].card;

@@ -1,5 +1,5 @@
-/* Setting a process up, when it first asks and not before: the library is loaded into every program of the container, and
- * most never touch a card. A forked child is a new process; the kernel wipes one page for it, by which it sees that. */
+/* Sets a process up at its first use of the ledger and not before: the library is loaded into every program of the container,
+ * and most never use a card. A forked child is a new process; it notices that by a page that the kernel wipes for it. */
 #include "ledger/process.h"
 
 #include "base/compiler.h"
@@ -21,14 +21,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define RETRY_MS 100 /* what failed may be put right: descriptors freed, a slot left, a page written */
+#define RETRY_MS 100 /* a failure may be repaired: descriptors freed, a slot left, a page written */
 
 _Static_assert(sizeof(struct fr_process_page) <= FR_OWN_BYTES, "it lies in the page of base/era.h");
 
-/* What pthread_atfork calls; that itself is no symbol of libc.so. */
+/* pthread_atfork calls this function; pthread_atfork itself is not a symbol of libc.so. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) __attribute__((weak));
 
-static void in_child(void) /* for old kernels, and for what a child must not keep */
+static void in_child(void) /* for old kernels, and for state that a child must not keep */
 {
     fr_own_page_in_child();
     fr_slot_in_child();
@@ -36,8 +36,8 @@ static void in_child(void) /* for old kernels, and for what a child must not kee
 
 static void begin(struct fr_process_page *p)
 {
-    static _Atomic bool listens; /* a child of ours does so too */
-    for (uint32_t nobody = 0; !atomic_compare_exchange_weak(&p->busy, &nobody, 1); nobody = 0) fr_sleep_us(20);
+    static _Atomic bool listens; /* a forked child inherits the registration */
+    for (uint32_t idle = 0; !atomic_compare_exchange_weak(&p->busy, &idle, 1); idle = 0) fr_sleep_us(20);
     if (__register_atfork && !atomic_exchange(&listens, true)) __register_atfork(fr_slot_before_fork, fr_slot_after_fork, in_child, NULL);
 }
 
@@ -70,7 +70,7 @@ static bool look(struct fr_process_page *p)
     return atomic_load(&p->looked) || (limits(p) && looked(p, fr_region_map()));
 }
 
-/* A process that joins without having looked maps the region in the same step. */
+/* If the process joins without having looked, the region is mapped in the same step. */
 static bool join(struct fr_process_page *p)
 {
     if (atomic_load(&p->joined)) return true;

@@ -1,6 +1,6 @@
-/* Giving back what the dead held. Who gets a slot's byte lock while the slot is in use knows that its process is dead, and
- * continues as that process: it finishes what was begun, lets go of its objects, and releases each account by an
- * operation of that very account. Killed in the middle, it leaves what the next one continues in the same way. */
+/* Gives back what dead processes held. A process that gets a slot's byte lock while the slot is in use knows that the slot's
+ * process is dead, and continues in its place: it finishes what was begun, lets go of the dead process's objects, and releases
+ * each account by an operation of that same account. If it is killed in the middle, the next process continues in the same way. */
 #include "ledger/reap.h"
 
 #include "base/compiler.h"
@@ -25,33 +25,33 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- the lock of the table of objects. Its holder may die, so who waits for it may have to reap. ---- */
+/* ---- the lock of the table of objects. Its holder may die, so a process that waits for it may have to reap. ---- */
 
-#define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
-#define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */
+#define PATIENCE_NS 1000000000ull /* for a holder that was stopped in the middle: others must not hang */
+#define CHECK_EVERY 16            /* pauses: then check whether the holder is alive */
 
-static bool take_from_nobody(uint32_t mine)
+static bool take_if_free(uint32_t mine)
 {
     _Atomic uint32_t *word = &fr_shared.region->object_lock;
     uint32_t seen = atomic_load(word);
     if (seen != 0 && seen <= fr_shared.slot_count) return false;
-    return atomic_compare_exchange_strong(word, &seen, mine); /* 0, or damage */
+    return atomic_compare_exchange_strong(word, &seen, mine); /* seen is 0, or damage */
 }
 
 bool fr_objects_lock_as(uint32_t slot)
 {
     _Atomic uint32_t *word = &fr_shared.region->object_lock;
     if (slot != fr_shared.slot || !fr_process_is_joined())
-        if (atomic_load(word) == slot + 1) return true; /* it died with it */
+        if (atomic_load(word) == slot + 1) return true; /* its process died holding the lock */
     uint64_t start = fr_clock_ns(CLOCK_MONOTONIC);
-    for (unsigned round = 1; !take_from_nobody(slot + 1); round++) {
+    for (unsigned round = 1; !take_if_free(slot + 1); round++) {
         if (round < 4) syscall(SYS_sched_yield);
         else fr_sleep_us(50);
         uint32_t holder = atomic_load(word);
-        /* Where processors are short, a few rounds outlast the time: before it gives up it asks in any case. */
+        /* Where processors are scarce, a few rounds can outlast the time limit: check the holder in any case before giving up. */
         bool late = fr_clock_ns(CLOCK_MONOTONIC) - start > PATIENCE_NS;
         if ((late || round % CHECK_EVERY == 0) && holder != 0 && holder != slot + 1) fr_reap_if_dead(holder - 1);
-        if (late && !take_from_nobody(slot + 1)) return false;
+        if (late && !take_if_free(slot + 1)) return false;
         if (late) break;
     }
     FR_POINT();
@@ -129,7 +129,7 @@ static void free_closed(struct left *l)
     l->count = 0;
 }
 
-/* What only descriptors kept is freed when they are closed. The process has a slot. */
+/* Frees objects that only descriptors kept, once those are closed. This process must have a slot. */
 static void settle_objects(void)
 {
     struct left l = {.count = 0};
@@ -142,7 +142,8 @@ static void settle_objects(void)
     if (l.count) free_closed(&l);
 }
 
-/* While it looks, its own slot says so: others do not call themselves out of memory meanwhile. */
+/* During a search this process's own slot announces it, so that other processes do not report that they are out of memory
+ * meanwhile. */
 static uint32_t announce(bool joined) { return joined ? fr_frees_begin(&fr_slot(fr_shared.slot)->reaping) : 0; }
 
 static void looked(bool joined, uint32_t epoch)

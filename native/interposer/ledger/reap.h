@@ -1,4 +1,4 @@
-/* Giving back what the dead held. */
+/* Gives back what dead processes held. */
 #ifndef FRACTILE_LEDGER_REAP_H
 #define FRACTILE_LEDGER_REAP_H
 
@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 void fr_reap(void);
-void fr_reap_when_due(uint32_t every_ms); /* one for the whole container, whoever comes by */
-bool fr_reap_slot(uint32_t slot); /* whose byte the caller has locked; false: not now, somebody holds on to the objects */
+void fr_reap_when_due(uint32_t every_ms); /* one interval for the whole container; the first caller after it reaps */
+bool fr_reap_slot(uint32_t slot); /* the caller has locked its byte; false: not now, another process keeps the objects' lock */
 void fr_reap_if_dead(uint32_t slot);
 
-/* The lock of the table of objects. False: somebody holds on to it. A reaper locks as the slot that it reaps. */
+/* The lock of the table of objects. False: another process does not release it. A reaper takes it as the slot that it reaps. */
 bool fr_objects_lock_as(uint32_t slot);
 void fr_objects_unlock(void);
-void fr_objects_free_from(uint32_t slot); /* no longer in use: takes the lock from it if it stands there still */
+void fr_objects_free_from(uint32_t slot); /* the slot is no longer in use: releases the lock if the slot still has it */
 
 #endif

@@ -1,6 +1,6 @@
-/* What this process must remember of its allocations: one ordered table of all classes, a treap (a search tree that is a
- * heap by a hash of the key, hence balanced whatever comes) over nodes in chunks that are mapped when needed and never
- * moved. A forked child starts empty: its parent's memory is not its own. */
+/* What this process must remember of its allocations: one ordered table of all classes. It is a treap (a search tree that is
+ * also a heap by a hash of the key, and therefore balanced for any input). Its nodes lie in chunks that are mapped when needed
+ * and never moved. A forked child starts empty: its parent's memory is not its own. */
 #include "ledger/records.h"
 
 #include "base/compiler.h"
@@ -20,11 +20,11 @@
 #define CHUNKS 16384 /* 16 million records */
 
 struct node {
-    struct fr_record record; /* class 0: not in use; right is the next free one */
+    struct fr_record record; /* class 0: unused; right is then the next free one */
     uint32_t left, right;    /* 0: none */
 };
 static FR_LARGE struct node *chunks[CHUNKS];
-static FR_LARGE struct node first_chunk[CHUNK]; /* most processes need no other */
+static FR_LARGE struct node first_chunk[CHUNK]; /* enough for most processes */
 static uint32_t root, free_nodes, high = 1, era; /* nodes from `high` on were never used */
 static uint32_t cursor;
 static struct fr_lock table;
@@ -36,7 +36,7 @@ static struct node *at(uint32_t n)
 
 static void enter(void)
 {
-    fr_lock(&table); /* notices that we are a new process */
+    fr_lock(&table); /* this also notices that the process is new */
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(era == now)) return;
     root = free_nodes = cursor = 0;
@@ -122,7 +122,7 @@ static uint32_t merge(uint32_t left, uint32_t right)
     return top;
 }
 
-static uint32_t *find(enum fr_class class, uint64_t key) /* the link to it; to 0 when there is none */
+static uint32_t *find(enum fr_class class, uint64_t key) /* the link to the node; a link to 0 if there is none */
 {
     uint32_t *link = &root;
     while (*link) {
@@ -245,7 +245,7 @@ bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out)
     return found;
 }
 
-/* Goes on where the last call stopped, so that taking all of a context looks at every node about once. */
+/* Continues where the last call stopped, so that taking all records of a context visits every node about once. */
 bool fr_record_take_of(CUcontext context, struct fr_record *out)
 {
     bool found = false;

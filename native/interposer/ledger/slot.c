@@ -1,6 +1,6 @@
-/* A place in the region for this process. It keeps the OFD lock of the place's byte for life without keeping a descriptor:
- * one page stays mapped through the open file that has the lock, so the lock goes when the process's memory goes, not
- * when a program closes descriptors that it does not know. Children do not inherit that page. */
+/* This process's slot in the region. The process keeps the OFD lock of the slot's byte for life without keeping a descriptor:
+ * one page stays mapped through the open file that has the lock. So the lock goes when the process's memory goes, not when a
+ * program closes descriptors that it did not open. Children do not inherit that page. */
 #include "ledger/slot.h"
 
 #include "base/kernel.h"
@@ -24,12 +24,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PATIENCE 20000 /* times 100 us: a thread that lost the processor in the middle has it again by then */
+#define PATIENCE 20000 /* times 100 us: by then a thread that lost the processor in the middle has it again */
 
-/* A child must not get the descriptor, nor the page before it is kept from children: the lock would live on in it. So nobody
- * forks while another thread takes a place, and the other way round. A signal handler may fork in the middle of its own
- * thread: then nothing is waited for, and the child closes the descriptor. */
-static _Atomic int in_the_middle; /* the thread that takes a place; less than 0: the one that forks; 0: none */
+/* A child must not inherit the descriptor, nor the page before it is excluded from forks: the lock would live on in the child.
+ * So no thread forks while another one takes a slot, and no thread takes a slot during a fork. A signal handler may fork in the
+ * middle of its own thread: then it does not wait, and the child closes the descriptor. */
+static _Atomic int in_the_middle; /* the thread that takes a slot; negative: the one that forks; 0: none */
 static _Atomic int joining = -1;
 
 static int this_thread(void) { return (int)syscall(SYS_gettid); }
@@ -76,13 +76,13 @@ static void raise_high(uint32_t high)
     while (seen < high && !atomic_compare_exchange_weak(&fr_shared.region->slot_high, &seen, high)) {}
 }
 
-/* The byte is locked by us. */
+/* This process has locked the slot's byte. */
 static bool move_in(uint32_t slot)
 {
     struct fr_slot *s = fr_slot(slot);
     raise_high(slot + 1);
     FR_POINT();
-    if (atomic_load(&s->state) != FR_SLOT_FREE && !(fr_slot_over(s) && fr_reap_slot(slot))) return false; /* of somebody who died */
+    if (atomic_load(&s->state) != FR_SLOT_FREE && !(fr_slot_over(s) && fr_reap_slot(slot))) return false; /* of a process that died */
     atomic_store(&s->state, FR_SLOT_TAKEN);
     FR_POINT();
     fr_slot_describe(s);
@@ -96,12 +96,12 @@ static bool move_in(uint32_t slot)
     return true;
 }
 
-/* First among the places that look free, then among those whose process may be dead. */
+/* Tries first the slots that look free, then those whose process may be dead. */
 static bool find_place(int fd, bool also_used)
 {
     for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
         if (!also_used && atomic_load_explicit(&fr_slot(n)->state, memory_order_relaxed) != FR_SLOT_FREE) continue;
-        if (!fr_byte_lock(fd, n, F_WRLCK)) continue; /* somebody's, or about to be */
+        if (!fr_byte_lock(fd, n, F_WRLCK)) continue; /* in use, or about to be */
         if (move_in(n)) {
             fr_shared.slot = n;
             return true;
@@ -133,7 +133,7 @@ static bool take(int fd)
     return false;
 }
 
-/* Maps the region, too, in a process that has not looked at it yet. */
+/* Also maps the region, in a process that has not looked at it yet. */
 bool fr_slot_take(void)
 {
     enter(this_thread());

@@ -1,4 +1,4 @@
-/* This process's slot in the region. */
+/* This process's slot in the region (see slot.c). */
 #ifndef FRACTILE_LEDGER_SLOT_H
 #define FRACTILE_LEDGER_SLOT_H
 

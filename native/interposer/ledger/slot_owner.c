@@ -1,4 +1,4 @@
-/* The process that has a slot, as /proc shows it: who it is, and whether it has really ended. */
+/* The process that has a slot, as /proc shows it: its identity, and whether it has really ended. */
 #include "ledger/slot_owner.h"
 
 #include "base/kernel.h"
@@ -30,7 +30,8 @@ static uint64_t number(const char *p)
     return value;
 }
 
-/* The inode of the pid namespace, as its link says it ("pid:[4026531836]"): to follow the link costs several times as much. */
+/* The inode of the pid namespace, as the link's text gives it ("pid:[4026531836]"): following the link costs several times as
+ * much. */
 static uint64_t own_namespace(void)
 {
     char text[40] = {0};
@@ -38,7 +39,7 @@ static uint64_t own_namespace(void)
     return n > 5 ? number(text + 5) : 0;
 }
 
-/* The command in brackets, field 2 of a stat file, may hold anything: it ends with the last bracket. */
+/* The command in parentheses, field 2 of a stat file, may contain any character: it ends with the last parenthesis. */
 static const char *command_end(const char *text)
 {
     const char *end = NULL;
@@ -71,9 +72,10 @@ static char *append(char *at, const char *text)
     return at;
 }
 
-/* Its byte lock is free: the lock goes with the process's memory, at exec or while it dies. But of several threads that die, one
- * may still have to close the descriptors by which the driver knows the process. Over is what is not dying (it is gone, or
- * another program now), or a zombie of which no thread is left. Where we cannot see the process the lock has to do. */
+/* Called when the byte lock of the slot is free. The lock goes with the process's memory, at exec or while the process dies.
+ * But if several threads die, one of them may still have to close the descriptors by which the driver knows the process. A
+ * process is over if it is not dying (it is gone, or runs another program now), or if it is a zombie without a thread left.
+ * Where the process cannot be seen, the free lock must suffice. */
 bool fr_slot_over(const struct fr_slot *s)
 {
     char path[40], digits[12], text[1024];

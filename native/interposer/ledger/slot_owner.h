@@ -7,6 +7,6 @@
 struct fr_slot;
 
 bool fr_slot_over(const struct fr_slot *s);  /* its byte is free: has its process really ended? */
-void fr_slot_describe(struct fr_slot *s);    /* this process has it */
+void fr_slot_describe(struct fr_slot *s);    /* writes this process into it */
 
 #endif

@@ -1,4 +1,4 @@
-/* The driver's functions that the hooks of memory, arrays, contexts and modules call or stand for. */
+/* The driver's functions that the hooks of memory, arrays, contexts and modules call or replace. */
 #ifndef FRACTILE_API_MEMORY_H
 #define FRACTILE_API_MEMORY_H
 
@@ -93,7 +93,7 @@ CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
 CUresult cuModuleEnumerateFunctions(CUfunction *, unsigned, CUmodule);
 CUresult cuLibraryGetManaged(CUdeviceptr *, size_t *, CUlibrary, const char *);
 
-/* ---- memory that other interfaces made ---- */
+/* ---- memory made by other interfaces ---- */
 CUresult cuImportExternalMemory(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);
 CUresult cuDestroyExternalMemory(CUexternalMemory);
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *, unsigned *, CUgraphicsResource);

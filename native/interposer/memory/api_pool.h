@@ -1,4 +1,4 @@
-/* The driver's functions about stream-ordered memory, graphs, capture and waiting that hooks call or stand for. */
+/* The driver's functions for stream-ordered memory, graphs, capture and waiting that hooks call or replace. */
 #ifndef FRACTILE_API_POOL_H
 #define FRACTILE_API_POOL_H
 

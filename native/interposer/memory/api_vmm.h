@@ -1,4 +1,4 @@
-/* The driver's functions of virtual memory management and sharing. */
+/* The driver's functions for virtual memory management and sharing. */
 #ifndef FRACTILE_API_VMM_H
 #define FRACTILE_API_VMM_H
 

@@ -1,6 +1,6 @@
-/* Arrays and mipmapped arrays: all levels, all layers, bytes and not bits. The formula gives what is reserved; what is charged
- * is what the driver calls the array's memory requirements, where it has an answer for this kind of array, else the formula.
- * Sparse and deferred arrays hold nothing of their own: their memory comes from handles that cuMemCreate was charged for. */
+/* Arrays and mipmapped arrays: all levels, all layers, counted in bytes. The formula gives the reserve. The charge is what the
+ * driver reports as the array's memory requirements, or the formula if the driver has no answer for this kind of array. Sparse
+ * and deferred arrays hold no memory of their own: it comes from handles, for which cuMemCreate was charged. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -29,7 +29,7 @@ struct shape {
     bool block, layered; /* block: compressed in blocks of 4 x 4 texels */
 };
 
-/* Formats that say all of a texel themselves, whatever NumChannels says: first, last, bits, compressed in blocks. */
+/* Formats that define the whole texel, whatever NumChannels says: first, last, bits, compressed in blocks. */
 static const struct { int first, last; uint32_t bits; bool block; } whole_formats[] = {
     {0x50, 0x50, 32, false}, {0x51, 0x52, 32, false}, {0x53, 0x53, 16, false}, {0x54, 0x54, 32, false}, {0x55, 0x58, 64, false},
     {0x59, 0x59, 16, false}, {0x5a, 0x5a, 32, false}, {0x5b, 0x5e, 64, false},
@@ -90,7 +90,7 @@ static uint64_t bytes_of(struct shape s, unsigned levels)
 
 /* ---- making ----
  *
- * Another thread may change the description, or what was returned, at any time: the driver reads and writes copies of ours. */
+ * Another thread may change the description, or the returned values, at any time: the driver reads and writes our copies. */
 
 struct creation {
     CUresult (*go)(struct creation *c);
@@ -228,7 +228,7 @@ HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_D
     return r;
 }
 
-/* ---- and back ---- */
+/* ---- destroying ---- */
 
 static CUresult destroy(enum fr_class class, uint64_t handle, CUresult (*real)(uint64_t))
 {

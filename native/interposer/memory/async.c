@@ -1,13 +1,14 @@
 /* The hooks of stream-ordered memory.
  *
  * An allocation reserves the most by which its pool may grow (pool.c). Near the quota that does not fit, although the request
- * itself might. Then it comes from a pool of ours that cannot grow beyond what is left (margin_pool.c), or from linear memory,
- * which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. Where that does not fit either, what the pools and
- * graphs of this process keep unused goes back to the driver, and the call waits for others that are on their way and for
- * the work in its own stream, which may free something. Only then is memory out.
+ * itself might. Then the memory comes from one of the library's own pools, which cannot grow beyond what is left
+ * (margin_pool.c), or from linear memory, which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. If that
+ * does not fit either, the library returns to the driver what the pools and graphs of this process hold unused. The call then
+ * waits for running calls of other threads and processes and for the work in its own stream, which may free something. Only
+ * then is the request refused as out of memory.
  *
- * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). Such a stream is never asked
- * whether its work is done, and calls that a capture forbids to other streams are made in relaxed mode. */
+ * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). The library never queries whether
+ * the work of such a stream is done, and makes calls that a capture forbids to other streams in relaxed mode. */
 #include "base/compiler.h"
 #include "base/kernel.h"
 #include "resolve/real.h"
@@ -42,11 +43,11 @@
 
 #define WORK_NS 1000000000ull /* for work in the stream that may free memory */
 #define LEAST_NAP_US 20
-#define MOST_NAP_US 10000 /* hundreds of threads that look every millisecond would keep the processors from those that free */
+#define MOST_NAP_US 10000 /* hundreds of threads that check every millisecond would keep the processors from those that free */
 
-/* ---- at the margin ---- */
+/* ---- near the quota ---- */
 
-/* Gives the driver back what lies unused. True: work in the stream is not done, and may free more. */
+/* Gives unused memory back to the driver. True: work in the stream is not done, and may free more. */
 static bool make_room(const struct fr_pool_request *q)
 {
     bool idle = fr_synchronised(q->stream);
@@ -56,7 +57,8 @@ static bool make_room(const struct fr_pool_request *q)
     return !idle && REAL(cuStreamQuery)(q->stream) == CUDA_ERROR_NOT_READY;
 }
 
-/* The memory of another pool, or linear memory, is as good unless others know the pool that was named. */
+/* Memory of another pool, or linear memory, serves equally well, unless other processes or devices know the pool that was
+ * named. */
 static CUresult from_elsewhere(struct fr_pool_request *q)
 {
     CUdevice device;
@@ -64,7 +66,8 @@ static CUresult from_elsewhere(struct fr_pool_request *q)
     return fr_margin_allocate(q) ? CUDA_SUCCESS : fr_linear_alloc(q->out, q->size, &q->patience);
 }
 
-/* Then the pool can give all back. Else this process would hold that and memory from elsewhere too, and another one would be refused. */
+/* If only kept blocks lie in the pool, it can give all its memory back. Otherwise this process would hold that memory and
+ * memory from elsewhere too, and another process would be refused. */
 static bool only_kept_blocks_lie_in(struct fr_pool *p)
 {
     uint64_t reserved = __atomic_load_n(&p->charged, __ATOMIC_RELAXED);
@@ -89,14 +92,14 @@ static CUresult persist(struct fr_pool_request *q)
         r = from_elsewhere(q);
         if (r != CUDA_ERROR_OUT_OF_MEMORY || !more || fr_clock_ns(CLOCK_MONOTONIC) > end) return r;
         fr_sleep_us(nap);
-        if (nap < MOST_NAP_US) nap += nap / 4; /* each a fifth of what was waited before it */
+        if (nap < MOST_NAP_US) nap += nap / 4; /* each nap is a fifth of the time waited before it */
     }
 }
 
 static CUresult at_the_margin(struct fr_pool_request *q)
 {
     struct fr_quota quota;
-    int mode = 2, before = errno; /* relaxed */
+    int mode = 2, before = errno; /* mode: relaxed */
     fr_room_was_short();
     fr_quota(q->pool->card, &quota);
     if (q->size > quota.may_hold) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,9 +112,9 @@ static CUresult at_the_margin(struct fr_pool_request *q)
 
 /* ---- the calls ---- */
 
-/* An ordinary pool is asked when there is room for two steps, or for one that it will hardly need. What the last step left unused
- * could not be used again: the next allocation would need room for a step. So the last of the quota is given out by pools
- * that cannot grow further (margin_pool.c). */
+/* An ordinary pool is used if there is room for two steps, or for one step that it will hardly need. What the last step left
+ * unused could not be used again: the next allocation would need room for a step. So the last of the quota is given out by
+ * pools that cannot grow further (margin_pool.c). */
 static bool ask_the_pool(const struct fr_pool_request *q)
 {
     struct fr_quota quota;
@@ -137,8 +140,8 @@ static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUs
     return q.result;
 }
 
-/* What the driver would say of a stream whose card is not known: it is none, its context is just being ended, or there is none. The driver is
- * not called: another thread may make a stream with this handle meanwhile. */
+/* The driver's answer for a stream whose card is not known: the stream is invalid, its context is just being ended, or there is
+ * no context. The driver is not called, because another thread may make a stream with this handle meanwhile. */
 static CUresult unknown_place(CUstream s)
 {
     CUdevice device;
@@ -146,7 +149,7 @@ static CUresult unknown_place(CUstream s)
     return r ? r : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* The pool that serves the stream is the current one of its device. */
+/* The current pool of the stream's device serves the stream. */
 static CUresult pool_of(CUstream s, struct fr_pool **out)
 {
     CUdevice device;
@@ -179,7 +182,8 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 HOOK CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, s); }
 HOOK CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, fr_per_thread(s)); }
 
-/* A handle that was never seen is none, or the driver knows better: but no pool of that number comes to be meanwhile. */
+/* A pool handle that the library has not seen is invalid, or made without the library; the driver decides. No pool with this
+ * handle can be made meanwhile. */
 static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
 {
     CUdevice device = -1;
@@ -222,7 +226,7 @@ static CUcontext context_of(CUstream s)
     return REAL(cuCtxGetCurrent)(&c) ? NULL : c;
 }
 
-/* Some pool may be smaller afterwards. Which one the pointer is from need not be known. */
+/* Some pool may be smaller afterwards. It need not be known which pool the pointer is from. */
 static CUresult free_to_pool(CUdeviceptr p, CUstream s)
 {
     struct fr_shrinking shrinking;
@@ -238,7 +242,8 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
     return r;
 }
 
-/* Another thread began a capture of the stream meanwhile: the free may be a node of its graph, and the memory as it was. */
+/* If another thread has begun a capture of the stream meanwhile, the free may have become a node of its graph, and the memory
+ * still exists. */
 static bool is_there(CUdeviceptr p)
 {
     CUdeviceptr base;

@@ -1,4 +1,5 @@
-/* The hooks around a capture: how many streams are being captured is counted, and what was kept for them goes to the driver first. */
+/* The hooks around a capture. They count the streams that are being captured, and give blocks that the library has kept back to
+ * the driver before a capture begins. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
@@ -43,7 +44,7 @@ BEGIN(cuStreamBeginCaptureToGraph_ptsz, fr_per_thread(s), TO_GRAPH, s, g, from, 
 #define AGAIN (CUstream s, unsigned mode, CUgraph g, void *callback, void *data)
 BEGIN(cuStreamBeginRecaptureToGraph, s, AGAIN, s, mode, g, callback, data)
 BEGIN(cuStreamBeginRecaptureToGraph_ptsz, fr_per_thread(s), AGAIN, s, mode, g, callback, data)
-/* Into a command list of the graphics driver: what is launched runs with that, not now. */
+/* Into a command list of the graphics driver: launched work runs with that list, not now. */
 BEGIN(cuStreamBeginCaptureToCig, s, (CUstream s, void *list), s, list)
 BEGIN(cuStreamBeginCaptureToCig_ptsz, fr_per_thread(s), (CUstream s, void *list), s, list)
 
@@ -57,7 +58,7 @@ static CUresult ended(CUstream s, CUresult r)
     return r;
 }
 
-/* Not while another thread has found the stream captured and its call is on the way. */
+/* Waits while another thread has found the stream captured and its call is not done. */
 #define END(name, own, parameters, ...)                 \
     HOOK CUresult name parameters                       \
     {                                                   \

@@ -1,5 +1,5 @@
-/* The streams in which captures have begun and not ended. A stream that is destroyed takes its capture with it, and so does a
- * context: fr_capture_count must not stay up for them. A capture for which no place is left counts until it is ended. */
+/* The streams in which captures have begun and not ended. A destroyed stream takes its capture with it, and so does a context;
+ * fr_capture_count must not stay up for them. A capture for which the table has no place counts until it is ended. */
 #include "memory/capture_origins.h"
 
 #include "memory/streams.h"
@@ -21,7 +21,7 @@ static void drop(int i)
     atomic_fetch_sub(&fr_capture_count, 1);
 }
 
-static int find(CUstream s, CUcontext c) /* -1: none; handles of made streams are unlike each other, others belong to contexts */
+static int find(CUstream s, CUcontext c) /* -1: none; handles of created streams are unique, the common ones also need the context */
 {
     for (int i = 0; i < held; i++)
         if (origins[i].stream == s && (!c || origins[i].context == c)) return i;

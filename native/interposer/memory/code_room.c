@@ -1,20 +1,22 @@
-/* How much memory of a context its code takes, at most.
+/* The most memory that the code in a context takes.
  *
- * The driver keeps code in blocks of 2 MiB and never says which piece lies in which. A piece is a function that was loaded by
- * itself, or an image that was loaded as a whole. What it is trusted with is one rule: it takes another block for a piece only
- * where the piece does not fit behind the last one in the block that it took last and still has. From that follows how many blocks
- * there can be, whatever else it does:
+ * The driver keeps code in blocks of 2 MiB and never says which piece lies in which block. A piece is a function that was
+ * loaded alone, or an image that was loaded as a whole. The library relies on one rule: the driver takes another block for a
+ * piece only if the piece does not fit behind the last one in the block that the driver took last and still has. Whatever else
+ * the driver does, this limits the number of blocks:
  *
- *      a block that was left behind for a piece of b bytes holds, or held, more than 2 MiB - b bytes. Pieces of at most 256 KiB
- *      leave behind blocks of at least 1.75 MiB; of a larger piece its bytes are counted once more for the block that it left
- *      behind. So with `weight`, the bytes of all pieces, those of large ones twice, there are at most weight / 1.75 MiB + 1.
+ *      A block that was left behind for a piece of b bytes holds, or held, more than 2 MiB - b bytes. Pieces of at most
+ *      256 KiB leave behind blocks of at least 1.75 MiB; the bytes of a larger piece are counted once more for the block
+ *      that it left behind. So with `weight`, the bytes of all pieces, large ones counted twice, there are at most
+ *      weight / 1.75 MiB + 1 blocks.
  *
- * And no block is empty, so there are never more than pieces. What is unloaded may leave holes that are not used again: its
+ * And no block is empty, so there are never more blocks than pieces. Unloaded code may leave holes that are not used again: its
  * weight stays until the number of pieces is the lower bound; then the weight is what that many blocks can have.
  *
- * Each context has a record of that. Calls on their way are counted apart: they have not loaded yet what they were promised, and
- * the bytes that they reserved are theirs until they end. Where a call that ends leaves a block charged only because another one may
- * still need it, that block is announced as slack, as a reservation is: who is short of room waits for the other call. */
+ * Each context has a record of this. Calls under way are counted separately: they have not yet loaded what they were promised,
+ * and the bytes that they reserved are theirs until they end. If a call that ends leaves a block charged only because another
+ * call may still need it, that block is announced as slack, as a reservation is: a process that is short of memory waits for
+ * the other call. */
 #include "memory/code_room.h"
 
 #include "ledger/ledger.h"
@@ -31,8 +33,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UNIT 4096ull         /* pieces are counted in these */
-#define PIECE_UNIT 65536ull  /* what begins an image is rounded up to this: the smallest page that a driver is expected to give it */
+#define UNIT 4096ull         /* the unit in which pieces are counted */
+#define PIECE_UNIT 65536ull  /* the first piece of an image is rounded up to this: the smallest page that a driver is expected to give it */
 #define LARGE (256ull << 10)
 #define FULL (FR_GRANULE - LARGE)
 
@@ -84,9 +86,9 @@ struct fr_code fr_code_of(const struct fr_image *i, struct fr_count loaded)
 /* ---- the blocks of a context: a record under its handle. The counts are packed into a and b ---- */
 
 struct room {
-    struct fr_record record; /* bytes: in the ledger, beyond what calls on their way have reserved */
-    uint64_t weight, pieces; /* of what is loaded */
-    uint64_t coming, coming_pieces, granted; /* of calls on their way; granted: bytes */
+    struct fr_record record; /* bytes: in the ledger, beyond what calls under way have reserved */
+    uint64_t weight, pieces; /* of loaded code */
+    uint64_t coming, coming_pieces, granted; /* of calls under way; granted: bytes */
 };
 
 enum { COMING_BITS = 28, PIECES_BITS = 18 };
@@ -127,7 +129,7 @@ static uint64_t blocks(const struct room *r)
     return lesser(r->pieces + r->coming_pieces, (r->weight + r->coming) / FULL + 1) * FR_GRANULE;
 }
 
-/* Charged, and needed by nothing but calls on their way. */
+/* What is charged but needed only by calls under way. */
 static uint64_t spare(const struct room *r)
 {
     uint64_t loaded = lesser(r->pieces, r->weight / FULL + 1) * FR_GRANULE;
@@ -178,7 +180,7 @@ struct fr_room_change fr_room_keep(CUcontext context, struct fr_code promised, s
     struct fr_room_change change = settle(&r, spare_before);
     bool moves = r.record.context != context && !has_calls(&r.record), empty = !r.record.bytes && !r.pieces && !has_calls(&r.record);
     if (!moves && !empty) return change;
-    fr_record_take(FR_MODULE, r.record.key, &r.record); /* empty: perhaps of a context that ended before the call, and nothing else would take it */
+    fr_record_take(FR_MODULE, r.record.key, &r.record); /* empty: perhaps its context ended before the call, and nothing else would take it */
     if (moves) fr_room_moves(&r.record, r.record.context);
     return change;
 }
@@ -214,7 +216,7 @@ uint64_t fr_room_spare(const struct fr_record *record)
     return spare(&r);
 }
 
-/* Into the blocks of another context, or under another name. */
+/* Moves a record into the blocks of another context, or to another name. */
 bool fr_room_moves(const struct fr_record *record, CUcontext to)
 {
     struct room old = {.record = *record}, new;

@@ -1,5 +1,5 @@
-/* Contexts that the application makes. Each costs the card hundreds of MiB, and what was allocated in it goes when it goes:
- * all of it is given back after the driver destroyed it, and not before. */
+/* Contexts that the application makes. Each costs hundreds of MiB of the card, and what was allocated in it goes with it: all
+ * of it is given back after the driver has destroyed the context, and not before. */
 #include "memory/context.h"
 
 #include "base/compiler.h"
@@ -43,18 +43,19 @@ static void end_is_over(void)
     if (after) after();
 }
 
-/* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
- * one takes another key, which is never used twice, since its thread may be held up while others make and destroy hundreds. */
+/* While the driver destroys a context, it may already give the context's addresses and handles to others. So the doomed
+ * context's records that have such keys take other keys. A key is never used twice, because the thread may be held up while
+ * others make and destroy hundreds of contexts. */
 static void change_key(struct fr_record *r, bool ends)
 {
-    static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
+    static _Atomic uint64_t keys = 1ull << 63; /* neither addresses nor handles */
     bool by_address = r->class == FR_POINTER || r->class == FR_ARRAY || r->class == FR_MIPMAP;
     if (!by_address && !fr_is_buffer(r)) return;
     if (ends) {
         r->key_before = r->key;
         r->key = atomic_fetch_add(&keys, 1);
     } else if (r->key >> 63) {
-        r->key = r->key_before; /* those of a green context, which its primary one takes over, were not changed */
+        r->key = r->key_before; /* the keys of a green context's records, which its primary context takes over, were not changed */
     }
 }
 
@@ -93,7 +94,7 @@ static void move(CUcontext from, CUcontext to, enum way way, bool inside)
     fr_granules_rename(from, to, way == ENDS);
 }
 
-/* Pieces of our pools do not end with the context, so they are freed while it is there. */
+/* Pieces of the library's own pools do not end with the context, so they are freed while it exists. */
 static void move_to_doomed(CUcontext context, CUcontext doomed)
 {
     CUcontext popped;
@@ -104,12 +105,12 @@ static void move_to_doomed(CUcontext context, CUcontext doomed)
 
 CUcontext fr_context_retire(CUcontext context)
 {
-    static _Atomic uintptr_t names = 1; /* odd: no handle is */
+    static _Atomic uintptr_t names = 1; /* odd: not handles */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
     void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
     if (before) before(context);
     fr_kept_blocks_free();
-    fr_functions_forget(); /* before the driver can give their handles away again, and in fr_context_reclaim once more */
+    fr_functions_forget(); /* before the driver can give their handles to others, and once more in fr_context_reclaim */
     fr_context_forget(context);
     move_to_doomed(context, doomed);
     fr_captures_rename(context, doomed);
@@ -161,7 +162,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
             bytes += bytes_of(&r);
             continue;
         }
-        fr_free_begin(&op, r.card); /* a peer's memory */
+        fr_free_begin(&op, r.card); /* memory of a peer's card */
         fr_free_end(&op, bytes_of(&r));
     }
     fr_functions_forget();
@@ -246,7 +247,7 @@ HOOK CUresult cuGLCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
     return make(&(struct fr_context_call){.go = create_gl_v2, .out = out, .flags = flags, .device = device});
 }
 
-/* VDPAU passes two things more: its device, and the function to ask it by. */
+/* VDPAU passes two more arguments: its device, and the function for looking up VDPAU's functions. */
 static CUresult create_vdpau(struct fr_context_call *c)
 {
     return REAL(cuVDPAUCtxCreate)(c->out, c->flags, c->device, c->mode, c->params);
@@ -273,7 +274,7 @@ static bool is_gone(CUcontext context)
     return fr_driver_has(FR_cuCtxGetApiVersion) && REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS;
 }
 
-/* From here on the library asks the driver about none of its modules and streams. */
+/* From here on the library does not query the driver about any of the context's modules and streams. */
 static CUresult go_and_end(struct fr_context_call *c)
 {
     fr_context_end_begins(c->context);
@@ -286,14 +287,14 @@ static CUresult end_in_turn(struct fr_context_call *c)
 {
     struct fr_record self;
     struct fr_op op;
-    if (!fr_record_take(FR_CONTEXT, (uintptr_t)c->context, &self)) return go_and_end(c); /* made past us, or none */
+    if (!fr_record_take(FR_CONTEXT, (uintptr_t)c->context, &self)) return go_and_end(c); /* made without the library, or not a context */
     if (c->count && self.a) { /* cuCtxDetach of a context that was attached once more */
         self.a--;
         fr_record_put(self);
         return c->go(c);
     }
     fr_late_frees_context_ends(c->context);
-    fr_users_wait(self.card); /* what calls of other threads have made here is to go with it */
+    fr_users_wait(self.card); /* what calls of other threads have made in this context goes with it */
     fr_free_begin(&op, self.card);
     fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);

@@ -1,4 +1,4 @@
-/* Contexts that the application makes and destroys. */
+/* Contexts that the application makes and destroys (see context.c). */
 #ifndef FRACTILE_MEMORY_CONTEXT_H
 #define FRACTILE_MEMORY_CONTEXT_H
 
@@ -18,18 +18,18 @@ struct fr_context_call {
     CUgreenCtx *green_out, green;
 };
 
-/* Called before a context is destroyed; NULL: nobody wants to know. Pacing, which stands above these files, has events in streams
- * that die with their context. */
+/* Called before a context is destroyed; NULL: not set. Pacing, which is layered above these files, has events in streams that
+ * end with their context. */
 extern void (*_Atomic fr_before_context_ends)(CUcontext context);
-extern void (*_Atomic fr_after_context_ends)(void); /* ... and by the same thread afterwards, also if it lives on */
+extern void (*_Atomic fr_after_context_ends)(void); /* ... and by the same thread afterwards, even if the context lives on */
 #define FR_GREEN (1ull << 32)       /* in a of the record of a green context, beside its device */
-#define FR_GREEN_ENDED (1ull << 33) /* its primary context has gone before it */
+#define FR_GREEN_ENDED (1ull << 33) /* its primary context has ended before it */
 
-/* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
+/* Renames what ends with a context before the driver's call, so that a new context at the same address is not mistaken for it. */
 CUcontext fr_context_retire(CUcontext context);
-void fr_context_follow(CUcontext context, CUcontext doomed); /* ... so do the records that came too late for that */
+void fr_context_follow(CUcontext context, CUcontext doomed); /* ... the same for records that came too late for that */
 void fr_context_restore(CUcontext doomed, CUcontext context); /* it lives on */
-void fr_context_merge(CUcontext green, CUcontext primary);    /* which takes over all that was allocated in the green one */
-uint64_t fr_context_reclaim(CUcontext doomed, int card);      /* bytes on this card, to be given back by the caller */
+void fr_context_merge(CUcontext green, CUcontext primary);    /* the primary context takes over all that was allocated in the green one */
+uint64_t fr_context_reclaim(CUcontext doomed, int card);      /* bytes on this card, which the caller has to give back */
 
 #endif

@@ -1,5 +1,6 @@
-/* Contexts that are known, and the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- * function whose module is not known, and after every new context; FR_DUE_MS later, then less often. */
+/* Remembers which contexts are known, and compares the driver's own figure for this process with the ledger (own_figure.c):
+ * after every new context, and after the first use of a function of an unknown module. The first comparison is FR_DUE_MS later,
+ * the next ones less often. */
 #include "memory/context_audit.h"
 
 #include "base/kernel.h"

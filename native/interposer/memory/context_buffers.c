@@ -1,14 +1,15 @@
-/* What a context holds beside itself, sized by limits: the stack of its threads, the buffer of printf, the heap of kernels' malloc,
- * and what kernels need that launch kernels.
+/* Memory of a context whose size is set by limits: the stack of its threads, the buffer of printf, the heap of kernels' malloc,
+ * and the memory for kernels that launch kernels.
  *
- * The default sizes are part of what a context costs. Above its default a limit is charged in full: bytes a thread times all
- * threads that the card can hold for the stack, the limit's own bytes for buffer and heap. A driver takes that much at most,
- * when the limit is set or at the launch that needs it, and the old size may stay until the new one is there: so the whole of the
- * new one is reserved while the limit is set. Afterwards the larger of the two is kept, and a lower limit gives nothing back:
- * when the driver gives it back is not documented (of the stack it says that it never shrinks). All of it goes with the context.
+ * The default sizes are part of what a context costs. Above its default a limit is charged in full: for the stack, bytes a
+ * thread times all threads that the card can hold; for buffer and heap, the limit's own bytes. That is the most that a driver
+ * takes, when the limit is set or at the launch that needs it, and the old buffer may stay until the new one exists: so the
+ * whole of the new one is reserved while the limit is set. Afterwards the larger of the two is kept, and a lower limit gives
+ * nothing back: it is not documented when the driver gives the memory back (of the stack the documentation says that it never
+ * shrinks). All of it goes with the context.
  *
- * The driver makes the stack larger by itself for a kernel whose local memory does not fit, at its launch. That is charged
- * before, when the function is used for the first time in a context. */
+ * At the launch of a kernel whose local memory does not fit, the driver enlarges the stack without a call. That is charged in
+ * advance, when the function is used for the first time in a context. */
 #include "memory/context_buffers.h"
 
 #include "base/compiler.h"
@@ -71,7 +72,7 @@ static uint64_t most(CUdevice device, int limit, uint64_t value)
 
 static uint64_t key_of(CUcontext context, int limit) { return (uintptr_t)context | (unsigned)(limit + 1); }
 
-/* False: the driver does not say what the limit is, so it will not set it either. */
+/* False: the driver does not report the limit, so it will not set it either. */
 static bool find(const struct fr_place *at, int limit, struct fr_record *out)
 {
     size_t now;
@@ -82,8 +83,9 @@ static bool find(const struct fr_place *at, int limit, struct fr_record *out)
     return true;
 }
 
-/* Writes what the limit needs into its record, unless that is more than the operation has reserved: then how much is missing. Where the
- * record went with the context, which goes in a moment, there is a fresh one: too much is counted for so long, and not too little. */
+/* Writes what the limit needs into its record, unless that is more than the operation has reserved: then returns how much is
+ * missing. If the record was moved away with a context that is about to end, a fresh one is written: until the end too much is
+ * counted, and not too little. */
 static uint64_t note(const struct fr_place *at, const struct fr_record *seen, uint64_t bytes, uint64_t reserved, uint64_t *more)
 {
     struct fr_record r;
@@ -92,13 +94,13 @@ static uint64_t note(const struct fr_place *at, const struct fr_record *seen, ui
     *more = bytes > r.bytes ? bytes - r.bytes : 0;
     uint64_t missing = *more > reserved ? *more - reserved : 0;
     r.bytes += *more;
-    if (!missing) fr_record_put(r); /* without memory for the table it is never given back, rather than not counted */
+    if (!missing) fr_record_put(r); /* without memory for the table the charge is never given back, which is safer than not counting it */
     fr_loads_unlock();
     return missing;
 }
 
-/* Between fr_user_begin and fr_user_end. What the record says is charged before it stands there, since another thread that ends the
- * context gives it back at once. In a context that has ended already there is nothing to charge. */
+/* To be called between fr_user_begin and fr_user_end. The bytes in the record are charged before they are written there, since
+ * another thread that ends the context gives them back at once. In a context that has already ended there is nothing to charge. */
 static void book(struct fr_op *op, const struct fr_place *at, const struct fr_record *seen, uint64_t bytes)
 {
     struct fr_op back;
@@ -120,7 +122,8 @@ static uint64_t needed(const struct fr_place *at, int limit, size_t value, const
     return value > seen->a ? most(at->device, limit, value) : 0;
 }
 
-/* Waits for room, then calls fr_user_begin. The context may have ended meanwhile, and another have its handle: then nothing is reserved, and `again` is set. */
+/* Waits for room, then calls fr_user_begin. If the context has ended meanwhile, and another one perhaps has its handle, nothing
+ * is reserved and `again` is set. */
 static CUresult reserve(const struct fr_place *at, int limit, size_t value, struct fr_record *seen, struct fr_op *op, struct fr_user *user, bool *again)
 {
     struct fr_record now;
@@ -128,7 +131,7 @@ static CUresult reserve(const struct fr_place *at, int limit, size_t value, stru
     *again = true;
     CUresult r = REAL(cuCtxGetLimit)(&size, limit);
     if (r || !find(at, limit, seen)) return r ? r : CUDA_ERROR_INVALID_CONTEXT;
-    r = fr_op_begin_at(op, at, needed(at, limit, value, seen)); /* the new one may be taken before the old one is let go, also where it is no larger */
+    r = fr_op_begin_at(op, at, needed(at, limit, value, seen)); /* the new buffer may be taken before the old one is freed, even if it is no larger */
     if (r) return r;
     fr_user_begin(user, at->card);
     *again = !find(at, limit, &now) || now.a != seen->a || now.bytes != seen->bytes;
@@ -143,10 +146,10 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
     struct fr_user user;
     size_t now;
     CUresult r;
-    if (!REAL(cuCtxGetLimit)(&now, limit) && now == value) return CUDA_SUCCESS; /* a driver might allocate the buffer again, and hold two of them for a moment */
+    if (!REAL(cuCtxGetLimit)(&now, limit) && now == value) return CUDA_SUCCESS; /* a driver might allocate again, and hold two buffers for a moment */
     for (bool again = true; again;) {
         r = reserve(at, limit, value, &seen, &op, &user, &again);
-        if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver will say what is wrong */
+        if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver reports what is wrong */
     }
     uint64_t bytes = needed(at, limit, value, &seen);
     r = REAL(cuCtxSetLimit)(limit, value);
@@ -157,17 +160,17 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
     return r;
 }
 
-/* One at a time in this process: whether a size grows is told by the one before it. The wait is for as long as the driver waits
- * for kernels to end; nobody else holds this. */
+/* One call at a time in this process: whether a size grows depends on the call before. A thread waits here as long as the
+ * driver waits for kernels to end; only this function takes this lock. */
 HOOK CUresult cuCtxSetLimit(int limit, size_t value)
 {
     static _Atomic uint32_t setting;
     struct fr_place at;
-    uint32_t nobody = 0;
+    uint32_t idle = 0;
     if (limit < 0 || limit >= LIMITS) return REAL(cuCtxSetLimit)(limit, value);
     if (!fr_place_here(&at)) return at.error;
     if (at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
-    for (; !atomic_compare_exchange_weak(&setting, &nobody, 1); nobody = 0) fr_sleep_us(100);
+    for (; !atomic_compare_exchange_weak(&setting, &idle, 1); idle = 0) fr_sleep_us(100);
     CUresult r = set(&at, limit, value);
     atomic_store(&setting, 0);
     return r;
@@ -184,7 +187,8 @@ static uint64_t local_of(CUfunction f)
     return REAL(cuKernelGetAttribute)(&bytes, LOCAL_SIZE, (CUkernel)f, device) ? 0 : (uint64_t)bytes;
 }
 
-/* Here the driver frees the old stack before it takes the new one: the launch waits for the card. So only what is new is reserved. */
+/* Here the driver frees the old stack before it takes the new one: the launch waits for the card. So only the increase is
+ * reserved. */
 CUresult fr_stack_for(CUfunction f)
 {
     struct fr_place at;
@@ -203,7 +207,7 @@ CUresult fr_stack_for(CUfunction f)
     return CUDA_SUCCESS;
 }
 
-/* Of a green context, whose memory goes on under its primary one: what is given back. */
+/* For a green context, whose memory lives on in its primary context. Returns the bytes that its own buffers held. */
 uint64_t fr_buffers_take(CUcontext context)
 {
     struct fr_record r;

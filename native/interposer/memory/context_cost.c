@@ -1,14 +1,15 @@
-/* What a context costs. The agent has measured it and says so in the limits. Without that it is measured here, when this process
- * makes its first context on a card, by the driver's own figure for this process (own_figure.c), which neighbours do not blur:
- * all that the process holds then is the context. Until it is known, as much as the quota has is held back, up to MOST; and where
- * there is no figure, MOST is what is charged, or what the whole card took meanwhile if that is more.
+/* What a context costs. The agent measures it and states it in the limits. If it does not, the cost is measured here, when this
+ * process makes its first context on a card, by the driver's own figure for this process (own_figure.c). Neighbours do not
+ * affect that figure, and the context is all that the process then holds. Until the cost is known, as much as is left of the
+ * quota is reserved, up to MOST. If there is no figure, MOST is charged, or what the whole card took meanwhile if that is more.
  *
- * It is not below the truth but in three cases:
- *   - a context is larger than the agent's figure, or than the first one of this process: FR_DUE_MS later the driver's figure, where
- *     there is one, is compared with the ledger, and what is missing is charged (unseen.c); else the node's audit finds it
- *   - without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it
- *   - without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
- *     once, and was above the quota for that long */
+ * The charge is too low only in three cases:
+ *   - A context is larger than the agent's figure, or than the first one of this process. FR_DUE_MS later the driver's figure, if
+ *     there is one, is compared with the ledger, and what is missing is charged (context_audit.c); otherwise the node's audit
+ *     finds it.
+ *   - Without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it.
+ *   - Without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
+ *     once, and was above the quota until then. */
 #include "memory/context_cost.h"
 
 #include "resolve/real.h"
@@ -66,7 +67,7 @@ static bool used_on_card(int card, uint64_t *bytes)
 
 _Atomic uint32_t fr_contexts_made;
 
-/* All at once: a call that held one part and waited for the other would wait for its own reservation. */
+/* Reserved in one step: a call that held one part and waited for the other would wait for its own reservation. */
 static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, unsigned contexts, struct fr_retry *patience)
 {
     CUresult r = fr_op_begin_at_within(&cost->op, at, contexts * cost->bytes + cost->libraries, patience);
@@ -98,7 +99,7 @@ CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice d
     return r;
 }
 
-/* The first context of this process on the card: nothing else is charged for it there. */
+/* For the first context of this process on the card: nothing else is charged for the process there. */
 static uint64_t own_figure(const struct fr_cost *cost)
 {
     uint64_t held, charged;
@@ -109,7 +110,7 @@ static uint64_t of_card(const struct fr_cost *cost)
 {
     uint64_t after;
     bool more = cost->measured && used_on_card(cost->op.card, &after) && after > cost->before + MOST;
-    return more && after - cost->before <= 2 * MOST ? after - cost->before : MOST; /* above that it was a neighbour */
+    return more && after - cost->before <= 2 * MOST ? after - cost->before : MOST; /* more than that was a neighbour's */
 }
 
 bool fr_context_measure(struct fr_cost *cost)

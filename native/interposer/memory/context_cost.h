@@ -1,4 +1,4 @@
-/* What a context costs: see context_cost.c. */
+/* The cost of a context (see context_cost.c). */
 #ifndef FRACTILE_MEMORY_CONTEXT_COST_H
 #define FRACTILE_MEMORY_CONTEXT_COST_H
 
@@ -14,23 +14,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reserves what a context costs on the card, or several together, and the libraries that the driver loads into it (eager.c takes
- * over that part); after the call, what it does cost, or false when the quota cannot bear it. */
+/* Reserves the cost of one or several contexts on the card, and of the libraries that the driver loads into them (eager.c takes
+ * over that part). After the call, finds the actual cost; false if it does not fit into the quota. */
 struct fr_cost {
     struct fr_op op;
-    uint64_t bytes, before; /* bytes: as the agent says, or 0: measured */
-    uint64_t libraries;     /* of what is reserved */
+    uint64_t bytes, before; /* bytes: the agent's figure, or 0: to be measured */
+    uint64_t libraries;     /* part of what is reserved */
     bool measured;
     struct fr_neighbours neighbours;
 };
-uint64_t fr_context_size(int card); /* as far as it is known, or the most that it is taken for */
+uint64_t fr_context_size(int card); /* the known size, or else the most that is assumed */
 bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience); /* costs[0] has the libraries */
 bool fr_context_measure(struct fr_cost *cost);
 
-extern _Atomic uint32_t fr_contexts_made; /* or tried, ever; counted before the driver is called */
+extern _Atomic uint32_t fr_contexts_made; /* made or attempted, ever; counted before the driver is called */
 
-/* One at most, and none past our functions: what runs at all runs in that one, and every stream belongs to it. */
+/* True if there is at most one context, and none made without the library: then everything runs in that one, and every stream
+ * belongs to it. */
 static ALWAYS_INLINE bool fr_one_context(void)
 {
     return atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) <= 1 && !(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & FR_UNSEEN_TABLES);

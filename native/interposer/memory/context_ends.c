@@ -1,12 +1,13 @@
-/* Questions to the driver about what a call has made, while another thread may end the context.
+/* Lets a call query the driver about what it has made, while another thread may end the context.
  *
- * A primary context may be reset while other threads work in it. What such a thread has just got from the driver may be dead, and the
- * driver may crash when it is asked about it. So a call that is about to end a context announces it, and waits for the threads that are asking. A
- * call that began before that, or before the driver has ended the context, asks no more.
+ * A primary context may be reset while other threads work in it. What one of these threads has just got from the driver may be
+ * dead, and a query about it may crash the driver. So a call that is about to end a context announces this, and waits for the
+ * threads that are querying. A call that began before the announcement, or before the driver has ended the context, makes no
+ * more queries.
  *
- * The ends are kept in the order in which they began, the last ENDS of them; a call remembers how many there had been. When more than
- * those began during one call, or more than ENDING are under way, a call may not ask though it could, and is charged as for all of
- * its code. */
+ * The ends are kept in the order in which they began, the last ENDS of them; a call remembers how many ends there had been. If
+ * more than ENDS began during one call, or more than ENDING are under way, a call may be denied a query that would be safe; it
+ * is then charged as for all of its code. */
 #include "memory/context_ends.h"
 
 #include "base/compiler.h"
@@ -29,12 +30,12 @@
 
 static struct fr_lock lock;
 static FR_LARGE struct {
-    uint64_t begun; /* ends, so far */
+    uint64_t begun; /* number of ends so far */
     CUcontext last[ENDS];
     CUcontext ending[ENDING];
-    uint32_t listed, unlisted; /* those under way: in the list, and those that found no place in it */
+    uint32_t listed, unlisted; /* ends under way: in the list, and without a place in it */
 } ends;
-static FR_LARGE _Atomic uint32_t asking[PLACES]; /* by a hash of the context: an end may wait for who asks about another one */
+static FR_LARGE _Atomic uint32_t asking[PLACES]; /* by a hash of the context: an end may also wait for a query about another context */
 static struct fr_once begun;
 
 static void nobody_yet(void) /* a forked child has none of its parent's threads */

@@ -1,9 +1,9 @@
-/* Machine code is an ELF file. Its variables stand in sections that are loaded and can be written: .nv.global without contents,
- * .nv.global.init with them. Shared and local memory are described in the same way, but no memory of the card is set aside for
- * them with the module. The code takes at most the size of the file.
+/* Reads machine code, which is an ELF file. Its variables are in sections that are loaded and writable: .nv.global without
+ * contents, .nv.global.init with contents. Shared and local memory are described in the same way, but loading the module sets
+ * aside no memory of the card for them. The code takes at most the size of the file.
  *
  * A kernel has sections of its own: .text.NAME, and the bank of its parameters, .nv.constant0.NAME, which functions that
- * kernels call do not have. Everything else is taken for common to all, and counts with the first kernel. */
+ * kernels call do not have. Everything else is assumed to be common to all kernels, and counts with the first one. */
 #include "memory/image.h"
 
 #include <elf.h>
@@ -35,7 +35,7 @@ static bool begins(const struct file *f, const Elf64_Shdr *s, const char *with)
     return !memcmp(f->image + f->names.sh_offset + s->sh_name, with, n);
 }
 
-/* A section whose name cannot be read counts. */
+/* A section whose name cannot be read counts as variables. */
 static bool is_variables(const struct file *f, const Elf64_Shdr *s)
 {
     if (begins(f, s, ".nv.global")) return true;
@@ -68,14 +68,14 @@ static bool same(const struct file *f, const char *a, const char *b)
     return false;
 }
 
-#define MOST_STEPS 4000000 /* of one image: more is not worth the time, and it counts as one piece */
+#define MOST_STEPS 4000000 /* of one image: more is not worth the time, and the image counts as one piece */
 
 struct search {
     unsigned at, steps;
     uint64_t bytes;
 };
 
-/* Compilers write both in the same order, or in the opposite one, so the search goes on where the last one ended. */
+/* Compilers write both in the same order, or in opposite orders, so the search continues where the last one ended. */
 static bool find_parameters(const struct file *f, const char *kernel, struct search *s)
 {
     unsigned count = f->head.e_shnum;
@@ -128,7 +128,7 @@ struct fr_image fr_cubin_read(const unsigned char *image, size_t size)
     for (unsigned i = 0; i < f.head.e_shnum; i++) {
         Elf64_Shdr s = section(&f, i);
         if (size == SIZE_MAX && s.sh_type != SHT_NOBITS && s.sh_offset < MOST && s.sh_size < MOST && s.sh_offset + s.sh_size > out.code)
-            out.code = s.sh_offset + s.sh_size; /* the table of sections need not stand at the end */
+            out.code = s.sh_offset + s.sh_size; /* the table of sections need not be at the end */
         if (is_variables(&f, &s)) add(&out.globals, &s);
     }
     out.first = out.code;

@@ -1,6 +1,6 @@
-/* The driver's devices are the container's cards: matched by UUID, so neither CUDA_VISIBLE_DEVICES nor the order in which
- * the driver counts can give one card's limit to another. A device that the limits do not name has a quota of zero and is
- * not shown; the driver's own CUdevice values stay what they are. */
+/* Matches the driver's devices to the container's cards by UUID, so that neither CUDA_VISIBLE_DEVICES nor the driver's
+ * numbering can give one card's limit to another. A device that the limits do not name has a quota of zero and is not shown;
+ * the driver's own CUdevice values are not changed. */
 #include "memory/devices.h"
 
 #include "base/compiler.h"
@@ -26,8 +26,8 @@
 #define DEVICES 64
 #define PREFIX 4 /* "GPU-", "MIG-" */
 
-static _Atomic int known[DEVICES]; /* card + 2, so 0 is unknown and 1 is none */
-static _Atomic uint32_t known_in;  /* the era of what is known */
+static _Atomic int known[DEVICES]; /* card + 2, so 0: not looked up; 1: no card */
+static _Atomic uint32_t known_in;  /* the era in which `known` was filled */
 
 static int nibble(char c)
 {
@@ -47,7 +47,7 @@ static bool same_uuid(const char *text, const CUuuid *uuid)
     return count == 32 && !memcmp(bytes, uuid->bytes, sizeof bytes);
 }
 
-/* The second version names the MIG instance; the first one its card, which the limits may name too. */
+/* The second version of the call names the MIG instance; the first one names its card, which the limits may name too. */
 static int find_card(CUdevice device)
 {
     CUuuid instance, card;
@@ -58,7 +58,7 @@ static int find_card(CUdevice device)
     bool has_card = fr_driver_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
     for (int i = 0; i < count && has_card; i++)
         if (same_uuid(fr_card_uuid(i), &card)) return i;
-    return has_instance || has_card ? FR_NO_CARD : FR_NO_CARD - 1; /* the driver is not ready: ask again next time */
+    return has_instance || has_card ? FR_NO_CARD : FR_NO_CARD - 1; /* the driver is not ready: query it again next time */
 }
 
 int fr_card_of(CUdevice device)
@@ -99,7 +99,7 @@ bool fr_is_on_a_card(const CUmemLocation *l)
 
 CUdevice fr_device_of_location(const CUmemLocation *l)
 {
-    return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff); /* beside the domain */
+    return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff); /* the other bits are the domain */
 }
 
 int fr_card_of_location(const CUmemLocation *l)
@@ -109,7 +109,7 @@ int fr_card_of_location(const CUmemLocation *l)
 
 /* ---- what programs see ---- */
 
-/* Without limits nothing can be allocated, so hiding the devices would only hide the reason. */
+/* Without limits nothing can be allocated, and hiding the devices would only hide the reason. */
 static bool shown(CUdevice device)
 {
     return fr_process_state() != FR_ENFORCE || fr_card_of(device) != FR_NO_CARD;

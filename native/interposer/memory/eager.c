@@ -1,8 +1,8 @@
 /* Libraries that are loaded into every context: a list of them, for contexts that are made later.
  *
- * A library that is being loaded and a context that is being made would each miss the other, and one that is on its way out still
- * holds what the driver loads into it. So such calls take turns. Whoever makes a context does not wait for room in his turn: those
- * that make room may be waiting for it. */
+ * If a library is being loaded while a context is being made, each would miss the other, and a context that is being destroyed
+ * still holds what the driver loads into it. So these calls take turns. A thread that makes a context does not wait for memory
+ * during its turn: the threads that free memory may be waiting for the turn. */
 #include "memory/eager.h"
 
 #include "base/lock.h"
@@ -60,7 +60,7 @@ void fr_eager_forget(uint64_t library)
     fr_unlock(&lock);
 }
 
-/* 0: there are no more. */
+/* 0: no more libraries. */
 static uint64_t library_number(size_t i)
 {
     enter();
@@ -97,7 +97,7 @@ uint64_t fr_eager_bytes(CUdevice device)
     for (size_t i = 0; (library = library_number(i)) && fr_card_of(device) != FR_NO_CARD; i++) {
         if (!fr_module_image(library, &image)) continue;
         struct fr_code code = fr_code_of(&image, everything);
-        bytes += code.pieces * FR_GRANULE + code.own + image.globals; /* however the pieces are packed */
+        bytes += code.pieces * FR_GRANULE + code.own + image.globals; /* an upper bound, however the pieces are packed */
     }
     return bytes;
 }

@@ -1,4 +1,4 @@
-/* Memory that Vulkan or another interface made and CUDA imports. Nobody counted it when it was made, so the importer is
+/* Memory that Vulkan or another interface made and CUDA imports. It was not counted when it was made, so the importer is
  * charged for all of it, until it lets go. */
 #include "base/compiler.h"
 #include "resolve/real.h"
@@ -51,7 +51,8 @@ HOOK CUresult cuDestroyExternalMemory(CUexternalMemory memory)
     return r;
 }
 
-/* ---- buffers of OpenGL and the like: their size is known when they are mapped, and charged until they are unregistered ---- */
+/* ---- buffers of OpenGL and similar interfaces: their size is known when they are mapped, and is charged until they are
+ * unregistered ---- */
 
 static CUresult mapped(CUgraphicsResource resource, uint64_t size)
 {

@@ -1,14 +1,16 @@
-/* A fat binary holds code for many cards, and perhaps text that any card's driver can compile; the driver loads one of these
- * entries. Which one is its decision, but it has no choice as to machine code for another generation of cards, and text for a
- * newer one: what is left is read, and the largest counts. Where nothing fits any card of the container all of them count.
+/* Reads a fat binary. It holds machine code for many cards, and perhaps text (PTX) that any card's driver can compile; the
+ * driver loads one of these entries. The driver decides which one, but cannot use machine code for another generation of cards,
+ * or text for a newer one. The remaining entries are read, and the largest counts. If no entry fits any card of the container,
+ * all of them count.
  *
  *      container   magic, version, size of this header, size of what follows
- *      entry       kind, version, size of this header, size of its contents (as they stand here)
+ *      entry       kind, version, size of this header, size of its contents (as stored)
  *                  bytes of them that count (0: all), code version, arch, flags, size when unpacked (0: not packed)
  *
- * Flags tell the compression, and go before the contents: those may be made to read as something else, too. Without flags the contents
- * are taken as they are, as Zstandard, or as LZ4. What comes out must have the announced size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's
- * own libraries of CUDA 11, 12 and 13 with this. */
+ * The flags state the compression and take precedence over the contents, which may have been made to read as something else,
+ * too. Without flags the contents are taken as they are, as Zstandard, or as LZ4. The unpacked contents must have the announced
+ * size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's own libraries of CUDA 11,
+ * 12 and 13 with this code. */
 #include "memory/image.h"
 #include "memory/unpack.h"
 
@@ -20,7 +22,7 @@
 #include <sys/mman.h>
 
 #define MOST (1ull << 40)
-#define UNPACKED_MOST (4ull << 30) /* of an entry: more is no program of today */
+#define UNPACKED_MOST (4ull << 30) /* of an entry: no program today has more */
 
 enum { PTX = 1, MACHINE = 2 };
 enum { CONTAINER = 16, LEAST_ENTRY = 32, PACKED_ENTRY = 64 };
@@ -30,7 +32,7 @@ struct entry {
     unsigned kind, arch;
     const unsigned char *payload;
     size_t size;       /* of the payload */
-    uint64_t unpacked; /* 0: it is not packed */
+    uint64_t unpacked; /* 0: not packed */
     unsigned flags;    /* LZ4, ZSTD */
 };
 
@@ -41,7 +43,7 @@ static uint64_t field(const unsigned char *at, unsigned bytes)
     return n;
 }
 
-/* Takes the first entry off what is left; false: there is none, or it does not fit in. */
+/* Takes the first entry off the remaining bytes; false: there is none, or it is longer than the rest. */
 static bool next_entry(const unsigned char **at, size_t *left, struct entry *e)
 {
     const unsigned char *p = *at;
@@ -101,7 +103,7 @@ static struct fr_image read_packed(const struct entry *e)
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Without a flag a driver may take it as it is, if it can be that. */
+/* Without a flag a driver may take the contents as they are, if they can be read so. */
 static struct fr_image read_unsure(const struct entry *e)
 {
     struct fr_image out = read_packed(e);
@@ -122,7 +124,7 @@ static struct fr_image read_entry(const struct entry *e)
 
 /* ---- the container ---- */
 
-/* Entries of other kinds (what a linker would take, indexes) are passed over unless there is nothing else. */
+/* Entries of other kinds (input for a linker, indexes) are ignored unless there are no others. */
 static bool counts(const struct entry *e, const struct fr_arches *arches, bool any)
 {
     return any || ((e->kind == PTX || e->kind == MACHINE || is_elf(e->payload, e->size)) && runs_on_any(e, arches));
@@ -142,7 +144,7 @@ static unsigned read_entries(const unsigned char *at, size_t left, const struct 
         out->unreadable |= one.unreadable;
         read++;
     }
-    if (left >= LEAST_ENTRY) out->unreadable = true; /* something stands there that is no entry */
+    if (left >= LEAST_ENTRY) out->unreadable = true; /* the remaining bytes are not an entry */
     return read;
 }
 

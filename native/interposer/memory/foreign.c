@@ -1,9 +1,10 @@
-/* Memory that no living process of the container is charged for: another container made it, or what would say whose it is was lost. Who
- * imports it may be all that keeps it alive a moment later, so the importer is charged for all of it, on the memory's own card.
+/* Imports of memory that no living process of the container is charged for: another container made it, or the mark of its
+ * origin was lost. A moment later the importer may be the only process that keeps it alive, so the importer is charged for all
+ * of it, on the memory's own card.
  *
- * How large it is, and where, the driver says only of what is imported. So it is imported for a look, and let go of; then room is
- * reserved, and it is imported again. For the time of the look it is not counted for this process. If another process of the container
- * made it, that one's charge stays until the look has ended (fr_look_begin). */
+ * The driver reports the size and the card only of imported memory. So the library imports it once to measure it, and lets go
+ * of it; then it reserves room, and imports it again. During that look the memory is not counted for this process. If another
+ * process of the container made it, that process's charge stays until the look has ended (fr_look_begin). */
 #include "memory/foreign.h"
 
 #include "ledger/ledger.h"
@@ -33,7 +34,7 @@ CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
         uint64_t bytes = f->bytes;
         bool unseen = f->may_be_ours && watch == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE;
         CUresult r = unseen ? CUDA_ERROR_OUT_OF_MEMORY : look(f);
-        /* The application may have changed what is behind the handle. */
+        /* By now the application may have put other memory behind the handle. */
         bool covered = !r && !f->is_free && reserved && f->card == card && f->bytes <= bytes;
         if (!r && !f->is_free && !covered) f->drop(f);
         fr_look_end(watch);

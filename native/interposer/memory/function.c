@@ -1,5 +1,5 @@
-/* The first use of a function makes the driver load its code. Before a launch it is loaded, and charged, here, so that a launch
- * beyond the quota is answered with out of memory. What is surely loaded stands in function_table.c. */
+/* The first use of a function makes the driver load its code. Before a launch, the code is loaded and charged here, so that a
+ * launch beyond the quota returns out of memory. function_table.c remembers which functions are certainly loaded. */
 #include "memory/function.h"
 
 #include "base/compiler.h"
@@ -32,7 +32,7 @@ CUresult cuStreamDestroy_v2(CUstream);
 
 static _Atomic uint32_t known_in;
 
-/* ---- where a function is from ---- */
+/* ---- the origin of a function ---- */
 
 struct fr_home fr_home_of(CUfunction f)
 {
@@ -49,7 +49,7 @@ struct fr_home fr_home_of(CUfunction f)
 
 /* ---- loading ---- */
 
-/* What cannot be loaded now may be loaded by the launch: it stays charged. */
+/* Code that cannot be loaded now may be loaded by the launch: it stays charged. */
 static CUresult load_now(CUfunction f, bool kernel)
 {
     CUfunction here = f;
@@ -68,7 +68,7 @@ static CUresult load_code(CUfunction f, struct fr_home home)
     return r;
 }
 
-/* Its stack, and where it came from (context.h), come second: to be asked about it may load a function. */
+/* The function's stack and origin (unseen.h) come second, since querying them may load the function. */
 static CUresult load(CUfunction f, struct fr_home home)
 {
     CUresult r = home.handle ? load_code(f, home) : CUDA_SUCCESS;
@@ -77,13 +77,13 @@ static CUresult load(CUfunction f, struct fr_home home)
     return fr_stack_for(f);
 }
 
-/* In its own context or the stream's, which need not be the current one. */
+/* Loads it in its own context or the stream's, which need not be the current one. */
 static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
 {
     CUcontext there = home.own, before = NULL;
     if (!there && ((uintptr_t)stream <= FR_LAST_COMMON_STREAM || REAL(cuStreamGetCtx)(stream, &there))) there = NULL;
     bool elsewhere = there && !REAL(cuCtxGetCurrent)(&before) && there != before;
-    if (elsewhere && REAL(cuCtxPushCurrent_v2)(there)) return CUDA_ERROR_INVALID_CONTEXT; /* the driver will say what is wrong */
+    if (elsewhere && REAL(cuCtxPushCurrent_v2)(there)) return CUDA_ERROR_INVALID_CONTEXT; /* the driver reports what is wrong */
     CUresult r = load(f, home);
     if (elsewhere) REAL(cuCtxPopCurrent_v2)(&there);
     return r;
@@ -94,7 +94,7 @@ static void remember(CUfunction f, struct fr_home home, uintptr_t where, bool cu
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
     if (!everywhere) return fr_function_remember((uintptr_t)f, generation);
     fr_kernel_remember((uintptr_t)f, where, generation);
-    if (current && where && fr_one_context()) fr_kernel_remember((uintptr_t)f, FR_ONLY_CONTEXT, generation); /* without a context nothing was loaded */
+    if (current && where && fr_one_context()) fr_kernel_remember((uintptr_t)f, FR_ONLY_CONTEXT, generation); /* no context: nothing loaded */
 }
 
 static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
@@ -111,7 +111,7 @@ static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream strea
 CUresult fr_kernel_used(CUfunction f, CUstream stream)
 {
     CUcontext current = NULL;
-    if (!f) return CUDA_SUCCESS; /* the driver has an answer to that */
+    if (!f) return CUDA_SUCCESS; /* the driver answers that */
     uintptr_t where = (uintptr_t)stream;
     if (where <= FR_LAST_COMMON_STREAM) {
         if (REAL(cuCtxGetCurrent)(&current)) return CUDA_SUCCESS;

@@ -1,7 +1,7 @@
-/* Code that the driver loads when a function is used for the first time. Call it before a launch.
- * A function of a module, and one that was got for a kernel, is tied to its context ("ctx ... is ignored if func is set":
- * CUDA_KERNEL_NODE_PARAMS), so a look into a small table is all. A kernel of a library runs in the context of the stream, where its
- * code may not be loaded yet: fr_kernel_used looks at both. */
+/* Code that the driver loads when a function is used for the first time. Call it before a launch. A function of a module, and
+ * one that was returned for a kernel, is tied to its context ("ctx ... is ignored if func is set": CUDA_KERNEL_NODE_PARAMS), so
+ * one look-up in a small table suffices. A kernel of a library runs in the context of the stream, where its code may not be
+ * loaded yet: fr_kernel_used looks up both. */
 #ifndef FRACTILE_MEMORY_FUNCTION_H
 #define FRACTILE_MEMORY_FUNCTION_H
 
@@ -16,15 +16,16 @@
 #include <stdint.h>
 
 struct fr_home {
-    uint64_t handle; /* a module or library that we know; 0: none */
-    bool kernel;     /* it is a handle of a library's kernel, which stands for a function in every context */
-    CUcontext own;   /* in which it runs, whatever is current; NULL: where it is launched, or not known */
+    uint64_t handle; /* a known module or library; 0: none */
+    bool kernel;     /* f is the handle of a library's kernel, which stands for a function in every context */
+    CUcontext own;   /* the context in which it runs, whichever is current; NULL: where it is launched, or not known */
 };
 struct fr_home fr_home_of(CUfunction f);
 
 CUresult fr_kernel_used(CUfunction function, CUstream stream);
-/* Is it known without asking the driver that this launch loads nothing? In a stream that every context has, a library's kernel
- * runs in the current context. Which one that is only the driver knows: then the answer is no, unless there is one context only. */
+/* Is it known, without querying the driver, that this launch loads nothing? In a stream that every context has, a library's
+ * kernel runs in the current context. Only the driver knows which one that is: then the answer is false, unless there is only
+ * one context. */
 static ALWAYS_INLINE bool fr_function_ready(CUfunction f, CUstream stream)
 {
     uintptr_t at = (uintptr_t)f, where = (uintptr_t)stream;

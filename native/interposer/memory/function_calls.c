@@ -1,10 +1,10 @@
-/* Calls that may load a function. Those that get or load one do, and the driver API's reference says of every function that was
- * not loaded with its module that calls "may load the function automatically" when they are given it. Which do is not said: those
- * that ask or set what depends on the code (attributes, occupancy) are taken to. Names, parameters and the module are known
- * from the image in host memory.
+/* Calls that may load a function. Those that return or load a function do. For every function that was not loaded with its
+ * module, the driver API's reference says that calls "may load the function automatically" when they are given it. It does not
+ * say which calls: those that query or set what depends on the code (attributes, occupancy) are assumed to. Names, parameters
+ * and the module are known from the image in host memory.
  *
- * Each reserves what the function takes at most, and keeps it if the driver then says that it is loaded: in the function's own context,
- * where it has one, which is current during the call then. */
+ * Each call reserves the most that the function can take, and keeps it if the driver then reports that the function is loaded.
+ * If the function has a context of its own, the room is reserved there, and that context is current during the call. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
@@ -24,7 +24,7 @@
 
 CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
 
-/* In a green context nothing changes: its primary one's code is its own. */
+/* Makes a function's own context current. In a green context nothing changes: the code of its primary context is its own. */
 static bool visit(CUcontext own)
 {
     struct fr_place at;
@@ -40,7 +40,7 @@ static CUresult back(bool visiting, CUresult r)
     return r;
 }
 
-/* ---- functions are got, or loaded ---- */
+/* ---- calls that return or load functions ---- */
 
 static bool is_loaded(CUfunction f)
 {
@@ -48,7 +48,7 @@ static bool is_loaded(CUfunction f)
     return !fr_driver_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, f) || state != 0;
 }
 
-/* A call that gave this function, which is loaded now or is not. */
+/* Ends a call that returned this function, whether it is now loaded or not. */
 static void got(struct fr_load *l, CUresult r, CUfunction f)
 {
     bool loaded = !r;
@@ -74,7 +74,7 @@ HOOK CUresult cuFuncLoad(CUfunction f)
     return back(visiting, load(f, home.handle));
 }
 
-/* Drivers before 12.2 load the function. One that gave a handle of a function that is not loaded does not. */
+/* Drivers before 12.2 load the function here. A driver that has returned a function that is not loaded does not. */
 static _Atomic bool loads_nothing;
 
 static CUresult get(CUfunction *out, CUmodule module, const char *name, bool may_load)
@@ -95,7 +95,8 @@ HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *
     return back(visiting, get(out, module, name, may_load));
 }
 
-/* The function's own module here becomes known as another name of the library, and the function as one of this context. */
+/* The function's own module in this context becomes known as another name of the library, and the function as one of this
+ * context. */
 HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
 {
     struct fr_load l;
@@ -110,7 +111,7 @@ HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
     return r;
 }
 
-/* ---- functions are asked about ---- */
+/* ---- calls that query or configure functions ---- */
 
 static bool is_known(CUfunction f)
 {
@@ -122,7 +123,7 @@ static CUresult begin(struct fr_load *l, CUfunction f, bool *visiting)
     struct fr_home home = f && !is_known(f) ? fr_home_of(f) : (struct fr_home){0};
     *visiting = visit(home.own);
     CUresult r = fr_load_begin(l, home.handle, FR_LOAD_FUNCTION, f);
-    if (home.kernel) l->function = NULL; /* whether this one is loaded cannot be asked */
+    if (home.kernel) l->function = NULL; /* whether a kernel is loaded cannot be queried */
     return r;
 }
 
@@ -135,7 +136,7 @@ static CUresult end(struct fr_load *l, CUfunction f, CUresult r)
     bool library = fr_module_is_library(l->handle), made = !library || !REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle);
     if (l->function ? is_loaded(f) : made) loaded = fr_functions_in(here, &l->question);
     fr_asked(&l->question);
-    fr_load_end(l, FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded); /* an error does not mean that it did not load */
+    fr_load_end(l, FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded); /* the function may be loaded even after an error */
     return r;
 }
 

@@ -1,12 +1,12 @@
-/* For which functions the first use is over, so that their code is surely loaded:
+/* Remembers which functions have been used, so that their code is certainly loaded:
  *
  *      fr_functions_loaded   functions, which belong to one context
- *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
- *                            stream, or the current context for the streams that every context has; where there is only one
- *                            context, also with FR_ONLY_CONTEXT for these, so that nobody has to be asked which one is current
+ *      fr_kernels_loaded     kernels of libraries, which run in every context. Each is stored with the place of its launch: a
+ *                            stream, or the current context for the streams that every context has. If there is only one
+ *                            context, also with FR_ONLY_CONTEXT for these streams, so that no query for the current one is needed
  *
- * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. Handles come
- * back for others, so what a call found out is not remembered if a handle came or went since it began to look. */
+ * A table is only a cache: a function that another one has displaced is looked up again. Handles are reused, so the result of a
+ * call is not remembered if a handle came or went since the call began to look. */
 #include "memory/function_table.h"
 
 #include "base/compiler.h"

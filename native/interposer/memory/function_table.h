@@ -1,4 +1,4 @@
-/* Functions whose code is surely loaded: see function_table.c. What a launch asks is answered here, without a call. */
+/* Functions whose code is certainly loaded (see function_table.c). A launch gets its answer here, without a call. */
 #ifndef FRACTILE_MEMORY_FUNCTION_TABLE_H
 #define FRACTILE_MEMORY_FUNCTION_TABLE_H
 
@@ -13,13 +13,13 @@ extern _Atomic uintptr_t fr_functions_loaded[];
 #define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
 void fr_function_remember(uintptr_t function, uint32_t generation);
 void fr_kernel_remember(uintptr_t function, uintptr_t where, uint32_t generation);
-void fr_functions_forget(void);      /* handles may come back for others */
-void fr_functions_stream_changes(void); /* a stream ends, or was made: its handle may have been that of one in another context */
+void fr_functions_forget(void);      /* handles may be reused for others */
+void fr_functions_stream_changes(void); /* a stream ended, or was made: its handle may have been that of a stream in another context */
 
 /* Kernels of libraries, each with the place where it is launched: a stream, or a context. */
 #define FR_KERNEL_PLACES 4096
 #define FR_LAST_COMMON_STREAM 2 /* NULL, legacy, per thread: they exist in every context */
-#define FR_ONLY_CONTEXT 1       /* the place of these where there is one context (fr_one_context); no handle */
+#define FR_ONLY_CONTEXT 1       /* the place of these if there is one context (fr_one_context); not a handle */
 
 struct fr_kernel_place {
     _Atomic uint32_t writes;  /* odd: being written */

@@ -1,13 +1,13 @@
-/* The driver packs allocations below 1 MiB into granules of 2 MiB, one set for each context. Here stands how many pieces lie in
- * which granule: a granule is charged when its first piece is booked and refunded when its last is unbooked.
+/* The driver packs allocations below 1 MiB into granules of 2 MiB, one set for each context. This file counts how many pieces
+ * lie in each granule: a granule is charged when its first piece is booked and refunded when its last one is unbooked.
  *
- * A piece is booked after the driver gave it, out of a granule that the call had reserved, and unbooked after the driver took
- * it back. So whatever threads do at the same time, the granules that are booked or reserved contain all that the driver
- * holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked.
+ * A piece is booked after the driver has returned it, out of a granule that the call had reserved, and unbooked after the
+ * driver has taken it back. So whatever threads do at the same time, booked and reserved granules together contain all that the
+ * driver holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked.
  *
- * Two granules may have one address, and are told apart by their numbers. One is that of a context which is being destroyed.
- * Another one is shared with other processes, and all of its pieces are being freed: the others keep that memory and its charge, so
- * a piece that comes now is booked in a granule of its own. */
+ * Two granules may have one address; their numbers distinguish them. One case is a granule of a context that is being
+ * destroyed. The other is a granule that is shared with other processes, while all of its pieces are being freed: the other
+ * processes keep that memory and its charge, so a piece that comes now is booked in a granule of its own. */
 #include "memory/granules.h"
 
 #include "base/compiler.h"
@@ -30,9 +30,9 @@ struct granule {
     uint64_t base;
     CUcontext context;
     int card, object;
-    uint32_t number, pieces, leaving; /* of the pieces, those that are being freed */
-    bool past;                        /* what is booked at its address from now on lies in another one */
-    struct granule *next, *next_of; /* in the bucket; in the list of all */
+    uint32_t number, pieces, leaving; /* pieces that are being freed */
+    bool past;                        /* new pieces at its address are booked in another granule */
+    struct granule *next, *next_of; /* in the bucket; in the list of all granules */
     struct granule **at_of;
 };
 
@@ -56,7 +56,7 @@ static void leave(void) { fr_unlock(&lock); }
 
 static struct granule **bucket_of(uint64_t base) { return &buckets[(base / FR_GRANULE) % BUCKETS]; }
 
-/* While one card's context is being destroyed, another card may get its addresses already. */
+/* While one card's context is being destroyed, another card may already get its addresses. */
 static struct granule *find(uint64_t base, int card, uint32_t number)
 {
     struct granule *g = *bucket_of(base);
@@ -64,7 +64,7 @@ static struct granule *find(uint64_t base, int card, uint32_t number)
     return g;
 }
 
-/* In which a new piece at this address lies. */
+/* The granule for a new piece at this address; NULL: none yet. */
 static struct granule *find_present(uint64_t base, int card)
 {
     struct granule *g = *bucket_of(base);
@@ -111,7 +111,7 @@ static void drop(struct granule *g)
 
 /* ---- pieces ---- */
 
-/* Of its first and second granule; 0: it has no second one. */
+/* The address of the piece's first or second granule; 0: it has no second one. */
 static uint64_t base_of(const struct fr_piece *piece, unsigned i)
 {
     uint64_t base = (piece->p & ~(FR_GRANULE - 1)) + i * FR_GRANULE;
@@ -141,7 +141,7 @@ bool fr_granules_add(CUcontext context, struct fr_piece *piece, uint32_t *added)
         struct granule *g = find_present(base, piece->card);
         if (!g && (g = add(base, context, piece->card))) ++*added;
         if (!g) break;
-        g->context = context; /* at the address of one that is being freed, another context may get one */
+        g->context = context; /* at the address of a piece that is being freed, another context may get a piece */
         g->pieces++;
         piece->in[i] = g->number;
     }

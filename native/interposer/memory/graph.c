@@ -1,18 +1,19 @@
 /* The memory of graphs: one store per process and device (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), shared by all graphs. An
- * allocation node names its device, so a graph may have memory in several stores, whatever stream it is launched in.
+ * allocation node names its device, so a graph may have memory in several stores, whichever stream it is launched in.
  *
- * It grows when a graph with allocations is instantiated, uploaded or launched, and shrinks when it is trimmed. Its driver
- * calls take turns at the store, as allocations do at a pool (pool.c): the call reserves what the store can grow by, and the
- * charge becomes what the driver has before the turn goes on. Whether graphs use each other's memory is the driver's
- * business, so the most that the store can become is
+ * The store grows when a graph with allocations is instantiated, uploaded or launched, and shrinks when it is trimmed. Driver
+ * calls that change it take turns, as allocations from a pool do (pool.c): the call reserves the most that the store can grow
+ * by, and the charge becomes what the driver has, before the turn is passed on. Whether graphs use each other's memory is up to
+ * the driver, so the store can become at most
  *
  *      in use + what the other graphs needed since the last trim + what this graph needs (nodes.c)
  *
- * where what was in use at the last trim counts as in use still: a trim leaves it with its graph, also when it is freed later.
+ * where memory that was in use at the last trim still counts as in use: a trim leaves it with its graph, even if it is freed
+ * later.
  *
- * Near the quota the store is trimmed first, and then what the others needed is not there any more. What a graph needs is read and
- * written with the store's turn only; while it changes, the larger need holds. A graph without memory nodes costs a look at one
- * bit. */
+ * Near the quota the store is trimmed first; after that the needs of the other graphs no longer count. What a graph needs is
+ * read and written only during the store's turn; while it changes, the larger need holds. A graph without memory nodes costs a
+ * look at one bit. */
 #include "memory/graph.h"
 
 #include "base/compiler.h"
@@ -43,7 +44,7 @@
 
 struct store {
     struct fr_turn turn;
-    uint64_t charged; /* all under `turn` */
+    uint64_t charged; /* these fields change only under `turn` */
     uint64_t kept;    /* needs of graphs that ran since the last trim */
     uint64_t in_use;  /* at the last trim */
     uint32_t trims, era;
@@ -51,7 +52,7 @@ struct store {
 };
 
 static FR_LARGE struct store stores[DEVICES];
-static _Atomic uint64_t devices_known; /* some graph has memory there */
+static _Atomic uint64_t devices_known; /* devices on which some graph has memory */
 
 /* A forked child has none of its parent's graphs. */
 static void take_over(struct store *s)
@@ -62,7 +63,7 @@ static void take_over(struct store *s)
     s->charged = s->kept = s->in_use = 0;
 }
 
-/* ---- the charge: with the store's turn ---- */
+/* ---- the charge: during the store's turn ---- */
 
 static uint64_t attribute(CUdevice d, int which, uint64_t otherwise)
 {
@@ -70,7 +71,7 @@ static uint64_t attribute(CUdevice d, int which, uint64_t otherwise)
     return REAL(cuDeviceGetGraphMemAttribute)(d, which, &bytes) ? otherwise : bytes;
 }
 
-/* Makes the charge what the driver has, and ends the reservation. */
+/* Sets the charge to what the driver has, and ends the reservation. */
 static void compare(CUdevice d, struct fr_op *op)
 {
     struct store *s = &stores[d];
@@ -131,17 +132,17 @@ void fr_graphs_trim(int card)
 
 /* ---- a call that may make stores grow ---- */
 
-struct part { /* of one device */
+struct part { /* one device's part of the call */
     struct fr_op op;
     CUdevice device;
     uint64_t need;
-    uint64_t kept, trims; /* what the graph needed when it ran last, and how many trims there had been */
+    uint64_t kept, trims; /* what the graph needed when it last ran, and how many trims there had been */
     uint64_t missing;     /* what has to be reserved */
 };
 struct call {
     CUgraphExec exec; /* NULL: it is being made */
     int count;
-    struct part on[FR_GRAPH_DEVICES]; /* in ascending order of the devices: turns are taken in it */
+    struct part on[FR_GRAPH_DEVICES]; /* ascending by device; turns are taken in this order */
 };
 
 static uint64_t growth(const struct part *p)
@@ -183,11 +184,11 @@ static void recall(CUgraphExec e, struct call *c)
         c->count += recall_part(e, __builtin_ctzll(left), &c->on[c->count]);
 }
 
-/* Takes the turn with enough reserved for the growth. False: there is no room, and the turn is not taken. */
+/* Takes the turn with enough reserved for the growth. False: it does not fit, and the turn is not taken. */
 static bool begin_part(CUgraphExec e, struct part *p)
 {
     enter(p->device);
-    if (e) recall_part(e, p->device, p); /* it may have changed before our turn */
+    if (e) recall_part(e, p->device, p); /* it may have changed before this turn */
     p->missing = growth(p);
     if (p->op.card != FR_NO_CARD && p->op.reserved >= p->missing) return true;
     if (p->op.card == FR_NO_CARD && fr_op_begin(&p->op, fr_card_of(p->device), 0)) p->op.card = FR_NO_CARD;
@@ -196,14 +197,14 @@ static bool begin_part(CUgraphExec e, struct part *p)
     return false;
 }
 
-/* The first parts have their turns. */
+/* Gives up a call whose first parts have their turns. */
 static void give_up(struct call *c, int turns)
 {
     for (int i = 0; i < turns; i++) leave(c->on[i].device);
     for (int i = 0; i < c->count; i++) fr_op_end(&c->on[i].op, 0);
 }
 
-/* The number of the part that found no room, or that of all parts: they have their turns. */
+/* Returns the number of the part that did not fit, or the number of all parts: then they have their turns. */
 static int begin_at_once(struct call *c)
 {
     int i = 0;
@@ -212,7 +213,7 @@ static int begin_at_once(struct call *c)
     return i;
 }
 
-/* Launches of other threads that end make the growth smaller, so it is asked for again. */
+/* When launches of other threads end, the growth becomes smaller, so it is computed again. */
 static bool begin(struct call *c)
 {
     struct fr_retry patience = {0};
@@ -230,7 +231,7 @@ static bool begin(struct call *c)
     return lacking == c->count;
 }
 
-/* What the graph needs may stay its own until the next trim, also where the driver refused to run it after all. */
+/* What the graph needs may stay its own until the next trim, even if the driver refused to run it. */
 static void keep(struct part *p)
 {
     struct store *s = &stores[p->device];
@@ -253,7 +254,7 @@ static void end(struct call *c)
     for (int i = 0; i < c->count; i++) end_part(c->exec, &c->on[i]);
 }
 
-/* Another thread changed the graph before our turns: it has memory on more devices now. */
+/* True if another thread changed the graph before this call's turns: it has memory on more devices now. */
 static bool has_more(const struct call *c)
 {
     struct call now;
@@ -288,9 +289,9 @@ HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
     return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
-/* ---- graphs come and go ---- */
+/* ---- making graphs ---- */
 
-/* Some drivers take the memory here already. */
+/* An instantiation; some drivers already take the memory here. */
 struct instantiation {
     CUgraphExec *out;
     CUgraph graph;
@@ -323,7 +324,7 @@ static CUresult take_memory_and_go(struct instantiation *i)
     return r;
 }
 
-/* With the flag for it, the call uploads the graph as well. */
+/* With the upload flag, the call also uploads the graph. */
 static CUresult make(struct instantiation *i)
 {
     struct fr_kernels kernels;
@@ -337,7 +338,7 @@ static CUresult make(struct instantiation *i)
     return r;
 }
 
-/* Another thread may change the parameters and what is returned: the driver reads and writes copies of ours. */
+/* Another thread may change the parameters and the returned values: the driver reads and writes our copies. */
 static CUresult instantiate(struct instantiation *i)
 {
     CUgraphExec made = NULL, *out = i->out;
@@ -377,14 +378,14 @@ HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUD
     return instantiate(&(struct instantiation){.out = out, .graph = g, .params = p, .go = with_params_ptsz});
 }
 
-/* ---- an executable graph changes ---- */
+/* ---- changing an executable graph ---- */
 
 struct change {
     struct call old;
     struct fr_needs need;
 };
 
-/* What it kept before stays counted. */
+/* What the graph kept before stays counted. */
 static void set_need(CUgraphExec e, struct fr_need need)
 {
     struct part now = {.device = need.device};
@@ -402,8 +403,8 @@ static uint64_t *need_on(struct call *c, CUdevice device)
     return NULL;
 }
 
-/* Launches of other threads may meet the graph as it was or as it will be. What it may need on a device where it needs nothing more
- * stays in its record. */
+/* Launches of other threads may find the graph as it was or as it will be. On a device where the changed graph needs no memory
+ * any more, its old need stays in its record. */
 static void change_begin(struct change *c)
 {
     for (int i = 0; i < c->need.count; i++) {
@@ -459,7 +460,7 @@ HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPD
     return r;
 }
 
-/* What else the graph holds cannot be seen any more, so the new child comes on top. */
+/* The rest of the graph cannot be seen any more, so the new child's needs are added. */
 static void child_begin(struct change *c, CUgraphExec e, CUgraph child)
 {
     look_at_kernels(e, child);
@@ -492,7 +493,7 @@ static CUresult set_params(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
     return r;
 }
 
-/* Another thread may change the parameters, so the driver gets the copy that is looked at. */
+/* Another thread may change the parameters, so the driver gets the copy that was checked. */
 HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
     if (!p) return REAL(cuGraphExecNodeSetParams)(e, n, p);
@@ -502,8 +503,8 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
     return r;
 }
 
-/* With the turns of its devices: a launch beside this call finds what the graph needs, and a graph that gets its handle is made, where
- * it has memory on the same devices, after what stood under the handle is gone. */
+/* During the turns of its devices: a launch at the same time then finds what the graph needs. And if a new graph gets the same
+ * handle and has memory on the same devices, it is made after the old records under the handle are gone. */
 static CUresult destroy(CUgraphExec e)
 {
     struct call c;

@@ -1,10 +1,12 @@
 /* Kernels of libraries in graphs, which can run in any context. The documentation says that a node's kernel runs in the node's
- * context, where kernel_nodes.c loaded it. It does not say that a driver loads nothing in the context of the stream that the graph
- * is launched in, so there too the kernels are loaded, and charged, before the launch: none where both contexts are one.
+ * context, where kernel_nodes.c loaded it. It does not say that a driver loads nothing in the context of the stream that the
+ * graph is launched in. So before the launch the kernels are loaded and charged there too; if both contexts are the same,
+ * nothing more is loaded.
  *
- * A graph has a record with a serial number and how many kernels it has; each of them has one under a key made of both. The
- * serial number changes with the kernels, so that "these are loaded for this stream" can stand in function_table.c under it.
- * The driver does not show the bodies of conditional nodes: for a graph with such a node all kernels count that were ever used. */
+ * A graph has a record with a serial number and its number of kernels; each kernel has a record under a key made of both. The
+ * serial number changes with the kernels, so function_table.c can remember under it that these kernels are loaded for a stream.
+ * The driver does not show the bodies of conditional nodes: a graph with a conditional node counts as containing all kernels
+ * that were ever used. */
 #include "memory/graph_kernels.h"
 
 #include "base/compiler.h"
@@ -68,7 +70,7 @@ void fr_kernels_drop(struct fr_kernels *k)
     k->room = 0;
 }
 
-/* Its free place; NULL: it is there already. Without memory it may be any kernel. */
+/* The free place for a new function; NULL: it is in the set already. Without memory for the set, any kernel may be in it. */
 static struct fr_kernel_of *new_place(struct fr_kernels *k, uintptr_t function)
 {
     if (!function) return NULL;
@@ -83,7 +85,7 @@ static struct fr_kernel_of *new_place(struct fr_kernels *k, uintptr_t function)
     return place;
 }
 
-/* What is in a node was loaded once, so it is known whether it is a library's. */
+/* A node's kernel was loaded once, so it is known whether it is a library's. */
 static void add(struct fr_kernels *k, CUfunction f)
 {
     struct fr_record used;
@@ -130,11 +132,11 @@ CUresult fr_kernels_load(const struct fr_kernels *k, CUstream stream)
     return r;
 }
 
-/* ---- of executable graphs ---- */
+/* ---- kernels of executable graphs ---- */
 
 static uint64_t key_of(uint64_t serial, uint64_t index) { return serial << INDEX_BITS | index; }
 
-/* What it has so far, into a set. */
+/* Adds the kernels that the graph has so far to a set. */
 static void recall(const struct fr_record *graph, struct fr_kernels *k)
 {
     struct fr_record one;
@@ -178,7 +180,7 @@ static size_t count_of(const struct fr_kernels *k)
     return count;
 }
 
-/* The record of before is there until the new one is, since other threads may be about to launch the graph. */
+/* The old record stays until the new one exists, since other threads may be about to launch the graph. */
 void fr_graph_add_kernels(CUgraphExec e, const struct fr_kernels *k)
 {
     struct fr_record graph;
@@ -209,7 +211,7 @@ void fr_graph_add_kernel(CUgraphExec e, CUfunction f)
 
 bool fr_graph_kernels_ending(CUgraphExec e, struct fr_record *graph) { return fr_record_find(FR_GRAPH_KERNELS, (uintptr_t)e, graph); }
 
-/* The handle may stand for another graph by now, with kernels of its own. */
+/* By now the handle may stand for another graph, with kernels of its own. */
 void fr_graph_kernels_ended(const struct fr_record *graph)
 {
     fr_record_take_if(FR_GRAPH_KERNELS, graph->key, graph->a);
@@ -225,7 +227,7 @@ static CUresult load_all(const struct fr_record *graph, CUstream stream)
     return r;
 }
 
-static uintptr_t name_of(const struct fr_record *graph) { return graph->a << 1 | 1; } /* odd: no handle */
+static uintptr_t name_of(const struct fr_record *graph) { return graph->a << 1 | 1; } /* odd: not a handle */
 
 CUresult fr_graph_kernels_used(CUgraphExec e, CUstream stream)
 {

@@ -1,4 +1,4 @@
-/* Library kernels in executable graphs, and which graphs a launch has to look at. See graph_kernels.c. */
+/* Library kernels in executable graphs, and which graphs a launch has to check (see graph_kernels.c). */
 #ifndef FRACTILE_MEMORY_GRAPH_KERNELS_H
 #define FRACTILE_MEMORY_GRAPH_KERNELS_H
 
@@ -28,19 +28,19 @@ void fr_graph_note(CUgraphExec e);
 
 /* A set of library kernels, each with its library. */
 struct fr_kernels {
-    struct fr_kernel_of { uintptr_t function; uint64_t library; } *at; /* library 0: looked at, and not a library's */
+    struct fr_kernel_of { uintptr_t function; uint64_t library; } *at; /* library 0: checked, and not a library's */
     size_t room, count;
-    bool any; /* it may be any kernel that was ever used */
+    bool any; /* any kernel that was ever used may be in it */
 };
 void fr_kernels_of_graph(struct fr_kernels *k, CUgraph graph);
 void fr_kernels_drop(struct fr_kernels *k);
 CUresult fr_kernels_load(const struct fr_kernels *k, CUstream stream);
 
-void fr_graph_add_kernels(CUgraphExec e, const struct fr_kernels *k); /* from now on, also */
+void fr_graph_add_kernels(CUgraphExec e, const struct fr_kernels *k); /* adds these to the kernels of the graph */
 void fr_graph_add_kernel(CUgraphExec e, CUfunction f);
 CUresult fr_graph_kernels_used(CUgraphExec e, CUstream stream); /* before it runs there */
 struct fr_record;
-bool fr_graph_kernels_ending(CUgraphExec e, struct fr_record *graph); /* false: it has none */
+bool fr_graph_kernels_ending(CUgraphExec e, struct fr_record *graph); /* false: it has no record */
 void fr_graph_kernels_ended(const struct fr_record *graph);
 
 #endif

@@ -1,6 +1,6 @@
-/* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
- * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that; what is loaded in
- * one is loaded in the primary one (load.c). */
+/* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context, since no figure
+ * for green contexts is known. What is allocated in a green context belongs to the primary context, and is given back with
+ * that; what is loaded in it is loaded in the primary context (load.c). */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -29,7 +29,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 static CUresult create(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
 static CUresult destroy(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
 
-/* Which context its work is done in: what is allocated there stands under that one. */
+/* Records the context in which the green context's work is done: allocations there are recorded under that context. */
 static void learn(CUgreenCtx green, CUcontext context)
 {
     if (fr_green_has(green, context)) fr_context_known(context);
@@ -73,8 +73,8 @@ HOOK CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
     return r;
 }
 
-/* In the turn of calls that let go of the primary context: it takes over what was allocated here, or it is gone already, and all
- * that with it. */
+/* In the turn of calls that let go of the primary context: the primary context takes over what was allocated here, or is
+ * already gone together with all of it. */
 static CUresult destroy_in_turn(struct fr_context_call *c)
 {
     struct fr_record record;
@@ -82,10 +82,10 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
     if (!fr_green_take(c->green, &record)) return destroy(c);
     if (record.b) fr_late_frees_context_ends((CUcontext)(uintptr_t)record.b);
     fr_free_begin(&op, record.card);
-    fr_functions_forget(); /* its modules go with it, and another may get their functions' handles */
+    fr_functions_forget(); /* its modules go with it, and their functions' handles may be reused */
     CUcontext context = (CUcontext)(uintptr_t)record.b;
     if (context) {
-        fr_users_wait(record.card); /* what calls on their way were promised is counted under its name */
+        fr_users_wait(record.card); /* what calls under way were promised is counted under its name */
         record.bytes += fr_buffers_take(context);
         fr_context_forget(context);
         fr_context_merge(context, fr_primary_context(c->device));
@@ -93,7 +93,7 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
     if (context) fr_context_end_begins(context);
     CUresult r = destroy(c);
     if (context) fr_context_end_is_over(context);
-    if (context && !r) { /* calls of other threads that came too late */
+    if (context && !r) { /* for calls of other threads that came too late */
         fr_users_wait(record.card);
         record.bytes += fr_buffers_take(context);
         fr_context_merge(context, fr_primary_context(c->device));

@@ -1,6 +1,6 @@
-/* Records of green contexts, which stand under their handles. When a reset ends the primary context of their device, what was
- * allocated in them goes with it. They themselves stay charged until they are destroyed, since no document says when a
- * driver gives back what they cost; but their context is no context any more, and its handle may come back for another. */
+/* Records of green contexts, stored under their handles. When a reset ends the primary context of their device, what was
+ * allocated in them goes with it. The green contexts themselves stay charged until they are destroyed, since it is not
+ * documented when a driver gives back what they cost. But their CUcontext is then dead, and its handle may be reused. */
 #include "memory/green_records.h"
 
 #include "base/lock.h"
@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-static struct fr_lock lock; /* for changes of a record that is there */
-static _Atomic bool any;    /* was there ever one? */
+static struct fr_lock lock; /* for changes of an existing record */
+static _Atomic bool any;    /* has there ever been one? */
 
 bool fr_green_has(CUgreenCtx green, CUcontext context)
 {

@@ -1,4 +1,4 @@
-/* What is remembered of green contexts: see green_records.c. */
+/* Records of green contexts (see green_records.c). */
 #ifndef FRACTILE_MEMORY_GREEN_RECORDS_H
 #define FRACTILE_MEMORY_GREEN_RECORDS_H
 
@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
-bool fr_green_has(CUgreenCtx green, CUcontext context);        /* what is done in it is done in this context; false: not known, or ended */
-bool fr_green_device(CUcontext context, CUdevice *device);     /* is it the context of a green one that lives, and on which device? */
-bool fr_green_take(CUgreenCtx green, struct fr_record *out);   /* removes it */
+bool fr_green_has(CUgreenCtx green, CUcontext context);        /* sets the context in which its work is done; false: not known, or ended */
+bool fr_green_device(CUcontext context, CUdevice *device);     /* is it the context of a living green context, and on which device? */
+bool fr_green_take(CUgreenCtx green, struct fr_record *out);   /* removes its record */
 void fr_greens_follow(CUdevice device, CUcontext doomed, bool gone);
 
 #endif

@@ -1,6 +1,7 @@
-/* No call tells how large the allocation behind a handle is. But the driver maps no more of it than there is, so addresses are
- * reserved and mappings tried: a driver that maps parts of an allocation too maps up to its size and not a granule more; one that
- * maps an allocation as a whole accepts one size. Nothing above the quota is tried, for it would be refused anyway. */
+/* Finds the size of the allocation behind a handle, which no call reports. The driver maps no more of it than exists, so
+ * addresses are reserved and mappings tried: a driver that can map parts of an allocation maps up to its size and not a granule
+ * more; a driver that maps an allocation as a whole accepts one size. Nothing above the quota is tried, since it would be
+ * refused anyway. */
 #include "memory/handle_size.h"
 
 #include "resolve/real.h"
@@ -30,7 +31,7 @@ static bool fits(const struct trial *t, uint64_t granules)
     return true;
 }
 
-/* In granules; 0: more than `most`. */
+/* The size in granules; 0: more than `most`. */
 static uint64_t search(const struct trial *t, uint64_t most)
 {
     uint64_t low = 1, high = most + 1;

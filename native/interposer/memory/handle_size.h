@@ -1,4 +1,4 @@
-/* How large an allocation is that came from elsewhere: see handle_size.c. */
+/* The size of an allocation that came from elsewhere (see handle_size.c). */
 #ifndef FRACTILE_MEMORY_HANDLE_SIZE_H
 #define FRACTILE_MEMORY_HANDLE_SIZE_H
 

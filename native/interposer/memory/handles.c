@@ -1,8 +1,9 @@
-/* Handles that leave the process, as descriptors or as 64 bytes for a fabric, and come back in another one.
+/* Handles that leave the process, as descriptors or as 64 bytes for a fabric, and come back in another process.
  *
- * Exported memory is an object of the container: its importers pay nothing while somebody in the container does. Joined
- * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
- * by a descriptor that nobody marked, or that was opened again and lost its mark, is charged to its first importer, in full (foreign.c). */
+ * Exported memory is an object of the container: its importers pay nothing while any process of the container does. An importer
+ * joins the object before the driver imports, so that the maker cannot let go of the bytes in between. Memory that no process
+ * here made, or that came by a descriptor that was never marked or that was opened again and lost its mark, is charged to its
+ * first importer, in full (foreign.c). */
 #include "memory/handles.h"
 
 #include "base/compiler.h"
@@ -41,7 +42,7 @@ struct fr_key fr_key_of_bytes(const void *handle64)
         key.a = mix(key.a, words[i]);
         key.b = mix(key.b, words[i] + key.a);
     }
-    key.a &= ~1ull; /* never that of descriptors, which is odd */
+    key.a &= ~1ull; /* never equal to that of descriptors, which is odd */
     return key;
 }
 
@@ -60,7 +61,7 @@ static void say_full(void)
     fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more handles can be exported");
 }
 
-/* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
+/* Memory that leaves the process uncounted could be held by others after it is refunded here, so it may not leave. */
 static bool is_counted(const struct fr_memory *m)
 {
     if (m->object != FR_NO_OBJECT || fr_process_state() != FR_ENFORCE) return true;
@@ -68,7 +69,7 @@ static bool is_counted(const struct fr_memory *m)
     return false;
 }
 
-/* Two threads may export it at the same time: they agree on the key first, then on who holds the object. */
+/* Two threads may export it at the same time: they agree on the key first, then on which of them holds the object. */
 static struct fr_key name(struct fr_memory *m)
 {
     struct fr_key key = fr_descriptor_key();
@@ -78,7 +79,7 @@ static struct fr_key name(struct fr_memory *m)
     bool share = m->object == FR_NO_OBJECT;
     fr_memory_unlock();
     if (!share) return key;
-    bool counted = m->card != FR_NO_CARD; /* a multicast object is none of any card's memory */
+    bool counted = m->card != FR_NO_CARD; /* a multicast object is not memory of any card */
     int object = fr_object_share(counted ? m->card : 0, counted ? m->bytes : 0, key);
     if (object == FR_NO_OBJECT) return key;
     fr_memory_lock();
@@ -89,7 +90,7 @@ static struct fr_key name(struct fr_memory *m)
     return key;
 }
 
-/* Now others can find out whose it is. A kernel that cannot mark a descriptor makes importers pay. */
+/* From now on other processes can find out whose memory it is. If the kernel cannot mark a descriptor, importers pay. */
 static bool publish(const struct fr_memory *m, void *out, int type, struct fr_key key)
 {
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
@@ -125,7 +126,8 @@ static struct fr_key key_of(void *from, int type)
     return (struct fr_key){0, 0};
 }
 
-/* It came from a process without this library, which does not mark descriptors. Other processes of the container recognise copies of it by the mark. */
+/* It came from a process without this library, which does not mark descriptors. Other processes of the container recognise
+ * copies of it by the mark. */
 static struct fr_key mark(void *from, int type)
 {
     struct fr_key key = fr_descriptor_key();
@@ -133,7 +135,7 @@ static struct fr_key mark(void *from, int type)
     return marked ? key : (struct fr_key){0, 0};
 }
 
-/* From now on the handle stands for it. What is charged for it goes back if that fails. */
+/* From now on the handle stands for the memory. If that fails, its charge goes back. */
 static CUresult keep(CUmemGenericAllocationHandle number, int card, uint64_t bytes, int object, struct fr_key key)
 {
     struct fr_op op;
@@ -149,7 +151,7 @@ static CUresult keep(CUmemGenericAllocationHandle number, int card, uint64_t byt
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The driver tells where it is, if it is plain memory. What is not on a card, and a multicast object, costs nothing. */
+/* The driver reports where it is, if it is plain memory. Memory that is not on a card, and a multicast object, cost nothing. */
 static bool is_on_a_card(CUmemGenericAllocationHandle number, CUmemAllocationProp *prop, int *card)
 {
     bool plain = !REAL(cuMemGetAllocationPropertiesFromHandle)(prop, number);
@@ -158,13 +160,14 @@ static bool is_on_a_card(CUmemGenericAllocationHandle number, CUmemAllocationPro
 }
 
 struct arrival {
-    struct fr_foreign foreign; /* first */
+    struct fr_foreign foreign; /* must be first */
     CUmemGenericAllocationHandle *out;
     void *from;
     int type;
 };
 
-/* While it is imported, and only then, nobody else may use numbers: nobody waits for room meanwhile. */
+/* While the import holds the turn for numbers, and only then, no other thread may use numbers: no thread waits for room
+ * meanwhile. */
 static CUresult import_foreign(struct fr_foreign *f)
 {
     struct arrival *a = (struct arrival *)f;
@@ -225,8 +228,8 @@ static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
     return r;
 }
 
-/* A descriptor's number may stand for another file from one moment to the next, as may the bytes of a handle. So the driver imports
- * the same copy that is looked at and marked here, and the program does not have its number. */
+/* A descriptor's number may stand for another file from one moment to the next, and so may the bytes of a handle. So the driver
+ * imports the same copy that is checked and marked here, and the program does not have the copy's number. */
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
 {
     CUmemGenericAllocationHandle number = 0;

@@ -1,4 +1,4 @@
-/* Memory that several processes hold: between vmm.c, handles.c and ipc.c. */
+/* Memory that several processes hold: shared by vmm.c, handles.c and ipc.c. */
 #ifndef FRACTILE_MEMORY_HANDLES_H
 #define FRACTILE_MEMORY_HANDLES_H
 
@@ -7,6 +7,6 @@
 #include <stdint.h>
 
 struct fr_key fr_key_of_bytes(const void *handle64);             /* of a fabric or IPC handle */
-void fr_object_release(int object);                              /* one hold of it, and the bytes if it was the last */
+void fr_object_release(int object);                              /* lets go of it once; the last time also gives back its bytes */
 
 #endif

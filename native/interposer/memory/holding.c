@@ -1,14 +1,14 @@
-/* A physical allocation of the driver lives as long as anything holds it: references of its handles (cuMemCreate, an import,
- * cuMemRetainAllocationHandle), mappings, binds to a multicast object, tiles of a sparse array. It is paid for until the last
- * one is gone, and not a moment less.
+/* What keeps a physical allocation of the driver alive: references of its handles (cuMemCreate, an import,
+ * cuMemRetainAllocationHandle), mappings, binds to a multicast object, tiles of a sparse array. The allocation stays charged
+ * until the last of these holds is gone, and not a moment less.
  *
- * Calls by a number are made one at a time. The driver gives a number out again as soon as it has let go of it, and programs
- * use numbers that others have released: between the driver's call and the table's change the same number would stand for
- * one allocation there and for another one, or none, here.
+ * Calls that use a handle's number run one at a time. The driver reuses a number as soon as it has let go of it, and programs
+ * use numbers that others have released: between the driver's call and the table's change the same number would stand for one
+ * allocation in the driver and for another one, or none, in the table.
  *
- * Mappings end without that lock, because cuMemUnmap may wait for kernels; an address may be given to another thread the moment
- * that the driver has let go of it. So what is about to end is marked with the call's ticket before the call; and a call
- * on its way holds the allocation too, so that of two that drop the last two holds the one that ends last gives back the bytes. */
+ * Mappings end without that lock, because cuMemUnmap may wait for kernels; an address may be given to another thread at the
+ * moment when the driver has let go of it. So what is about to end is marked with the call's ticket before the call. A call
+ * under way holds the allocation too: if two calls drop the last two holds, the one that ends last gives back the bytes. */
 #include "memory/holding.h"
 
 #include "base/lock.h"
@@ -77,7 +77,7 @@ static int order(const struct fr_mapping *b, uint64_t owner, int device, uint64_
     return b->place < place ? -1 : b->place > place;
 }
 
-/* Index of the first bond that does not stand before this place. */
+/* Index of the first bond at or after this place. */
 static size_t first(uint64_t owner, int device, uint64_t place)
 {
     size_t low = 0, high = count;
@@ -141,7 +141,7 @@ static int part_of(struct fr_release *g, int card)
     return g->count++;
 }
 
-/* What it may give back, and with a multicast object what that holds. Calls on their way end one hold each. */
+/* Announces what the release may give back, including what a multicast object holds. Calls under way end one hold each. */
 static void announce(struct fr_release *g, const struct fr_memory *m)
 {
     uint64_t owner = (uint64_t)(uintptr_t)m;
@@ -211,7 +211,7 @@ struct fr_memory *fr_memory_pin_at(CUdeviceptr address)
     fr_memory_lock();
     for (size_t i = first(0, 0, address + 1); i-- > 0 && ending;) {
         if (bonds[i].owner || address - bonds[i].place >= bonds[i].size) break;
-        ending = bonds[i].ticket; /* the driver may have it still; beside it may stand one that took its place */
+        ending = bonds[i].ticket; /* the driver may still have it; a bond that has taken its place may stand beside it */
         if (!m || !ending) m = bonds[i].memory;
     }
     if (m) m->calls++;
@@ -349,7 +349,7 @@ void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllo
         announce(g, m);
         remove_bond(i);
         m->holds--;
-        bury(g, m); /* bonds that it owns stand behind these */
+        bury(g, m); /* the bonds that it owns come after these */
     }
     fr_memory_unlock();
 }
@@ -367,7 +367,7 @@ void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint6
             b.memory->holds -= done;
         }
         if (!ours || !done) bonds[kept++] = b;
-        if (ours) bury(g, b.memory); /* takes away bonds behind all these, if any: what is mapped to an array or bound owns none */
+        if (ours) bury(g, b.memory); /* this removes only bonds after all of these, if any: memory mapped to an array, or bound, owns none */
     }
     if (count > i) memmove(&bonds[kept], &bonds[i], (count - i) * sizeof *bonds);
     count -= i - kept;

@@ -1,5 +1,5 @@
-/* Images come as PTX text, as machine code (ELF), or as a fat binary of several of them, perhaps behind a small wrapper that
- * points to it. The code takes at most the size of what is loaded; the variables are added up. */
+/* Reads images of modules: PTX text, machine code (ELF), or a fat binary of several of these, perhaps behind a small wrapper
+ * that points to it. The code takes at most the size of what is loaded; the variables are added up. */
 #include "memory/image.h"
 
 #include <elf.h>
@@ -33,7 +33,7 @@ static struct fr_image read_wrapper(const struct wrapper *w, const struct fr_arc
         out.globals += one.globals;
         out.unreadable |= one.unreadable;
     }
-    return fr_one_piece(out.code, out.globals, !out.unreadable); /* the linker decides what stands together */
+    return fr_one_piece(out.code, out.globals, !out.unreadable); /* the linker decides what is placed together */
 }
 
 struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches)
@@ -66,7 +66,7 @@ bool fr_image_is_wrapper(const void *image)
 
 /* ---- copies ---- */
 
-#define ROOM 65536 /* at first; a fresh page is 0 */
+#define ROOM 65536 /* initial size; a fresh page is 0 */
 
 static bool make_room(struct fr_copy *c, size_t room)
 {
@@ -77,7 +77,7 @@ static bool make_room(struct fr_copy *c, size_t room)
     return true;
 }
 
-/* As a pipe may be read, too, its length is known at its end. */
+/* The length of a pipe is known only at its end. */
 static bool read_all(struct fr_copy *c, int fd)
 {
     for (;;) {

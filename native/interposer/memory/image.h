@@ -6,35 +6,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes, at most. So many functions of it, loaded one by one, take `first` and `each` for every further one. */
+/* Upper bounds in bytes. Functions that are loaded one by one take `first`, and `each` for every further one. */
 struct fr_image {
     uint64_t code, globals;
-    uint64_t first, each; /* an image that cannot be divided: code, 0 */
-    bool unreadable;      /* what it would take is not known */
+    uint64_t first, each; /* if the image cannot be divided: code, 0 */
+    bool unreadable;      /* its size is unknown */
 };
 
-/* Compute capabilities (90: 9.0) that code may be loaded for; none: any. */
+/* Compute capabilities (90: 9.0) that code may be loaded for; count 0: any. */
 #define FR_ARCHES 64
 struct fr_arches {
     int count;
     unsigned of[FR_ARCHES];
 };
 
-/* size: SIZE_MAX for an image in memory, which says itself where it ends. */
+/* size: SIZE_MAX for an image in memory, which contains its own length. */
 struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches);
 bool fr_image_is_text(const void *image);
 bool fr_image_is_wrapper(const void *image);
 
-/* An image in memory of our own, with a 0 behind it. */
+/* Our own copy of an image in memory, followed by a 0. */
 struct fr_copy {
-    char *at; /* NULL: there is none */
+    char *at; /* NULL: no copy */
     size_t size, room;
 };
 bool fr_copy_of_file(struct fr_copy *c, const char *path); /* false: it cannot be read */
 bool fr_copy_of_text(struct fr_copy *c, const char *text);
 void fr_copy_drop(struct fr_copy *c);
 
-/* The parts that it is read by. */
+/* The readers for the formats. */
 bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes); /* false: not understood */
 struct fr_image fr_ptx_read(const char *text, size_t most);
 struct fr_image fr_cubin_read(const unsigned char *image, size_t size); /* size: SIZE_MAX as above */

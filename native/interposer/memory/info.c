@@ -1,5 +1,5 @@
-/* What programs are told of the memory: the container's quota is the card. TensorFlow takes all that is called free and vLLM
- * sizes its cache by it, so what is called free must be what the next allocation can have, to the granule. */
+/* What programs see of the memory: the container's quota appears as the whole card. TensorFlow takes all the memory that is
+ * reported free, and vLLM sizes its cache by it, so the free figure must be what the next allocation can have, to the granule. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -17,7 +17,7 @@
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* free = quota - used - what others saw beyond the ledger, never below zero and never more than the card has. */
+/* free = quota - used - unaccounted, never below zero and never more than the card has. */
 static void as_container(int card, uint64_t *free_bytes, uint64_t *total)
 {
     struct fr_quota quota = {0};
@@ -52,7 +52,7 @@ HOOK CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
     CUdevice device;
     CUresult r = REAL(cuMemGetInfo)(free_bytes ? &f : NULL, total ? &t : NULL);
     if (r) return r;
-    if (fr_process_state() != FR_OFF) { /* the driver's own answers end at 4 GiB: there they say "at least" */
+    if (fr_process_state() != FR_OFF) { /* the driver's own figures end at 4 GiB, which means "at least" */
         uint64_t wide_free = f == UINT32_MAX || !free_bytes ? UINT64_MAX : f, wide_total = t == UINT32_MAX || !total ? UINT64_MAX : t;
         as_container(fr_card_here(&device), &wide_free, &wide_total);
         f = narrow(wide_free), t = narrow(wide_total);

@@ -1,8 +1,9 @@
-/* IPC handles: 64 bytes that stand for linear memory in other processes. An opened one costs nothing while its maker, or another
- * process of the container, pays; what nobody in the container made is charged to who opens it, in full (foreign.c).
+/* IPC handles: 64 bytes that stand for linear memory in other processes. Opening one costs nothing while its maker, or another
+ * process of the container, pays; memory that no process of the container made is charged to the process that opens it, in full
+ * (foreign.c).
  *
- * What is shared is what the driver shares. Of a small piece that is its whole granule: the importer keeps all of it, so the
- * granule is the object, and each handle to one of its pieces is one more name of it. */
+ * What is shared is what the driver shares. For a small piece that is its whole granule: the importer keeps all of it, so the
+ * granule is the object, and each handle to one of its pieces is another name of it. */
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "base/message.h"
@@ -50,8 +51,8 @@ static void publish(CUdeviceptr p, struct fr_key key)
         fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": importers pay for what they import");
 }
 
-/* A small piece from the last granule of the quota lies in a pool, and memory of pools has no handle of this kind: there was
- * no room for memory that has one. */
+/* A small piece from the last granule of the quota lies in a pool, and memory of pools has no handle of this kind. The answer
+ * is out of memory: there was no room for memory that has one. */
 HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
     CUipcMemHandle own;
@@ -61,7 +62,7 @@ HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
     return r;
 }
 
-/* ---- import: FR_IPC, by address; b counts how often it was opened, as a driver may give one address twice ---- */
+/* ---- import: FR_IPC, by address; b counts how often it was opened, since a driver may return one address twice ---- */
 
 static void give_back(const struct fr_record *record)
 {
@@ -79,11 +80,11 @@ static bool remember(const struct fr_record *fresh)
     r.b++;
     bool ok = fr_record_put(r);
     fr_memory_unlock();
-    if (ok && known) give_back(fresh); /* held once for the address */
+    if (ok && known) give_back(fresh); /* one hold is kept for the address */
     return ok;
 }
 
-/* True when this was the last time that it is closed. */
+/* True if this was its last close. */
 static bool leave(CUdeviceptr p, struct fr_record *r)
 {
     fr_memory_lock();
@@ -96,7 +97,7 @@ static bool leave(CUdeviceptr p, struct fr_record *r)
 typedef CUresult (*open_call)(CUdeviceptr *, CUipcMemHandle, unsigned);
 
 struct opening {
-    struct fr_foreign foreign; /* first */
+    struct fr_foreign foreign; /* must be first */
     open_call call;
     CUdeviceptr *out;
     CUipcMemHandle handle;
@@ -111,7 +112,7 @@ static CUresult open_foreign(struct fr_foreign *f)
 
 static void close_foreign(struct fr_foreign *f) { REAL(cuIpcCloseMemHandle)(*((struct opening *)f)->out); }
 
-/* The card that it lies on need not be the one that is current. */
+/* The card that it lies on need not be the current one. */
 static bool measure_foreign(struct fr_foreign *f)
 {
     CUdeviceptr p = *((struct opening *)f)->out, base;
@@ -188,7 +189,8 @@ static CUresult close_handle(CUdeviceptr p)
     return result;
 }
 
-/* One at a time: of two threads that close what was opened twice, the one that is last here must be the last for the driver, too. */
+/* One thread at a time: if two threads close memory that was opened twice, the close that is last here must be the driver's
+ * last, too. */
 HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)
 {
     static struct fr_mutex turn;

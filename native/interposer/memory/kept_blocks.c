@@ -1,11 +1,12 @@
-/* Near the quota, what is freed to an ordinary pool is kept here instead, for the next allocation that fits into it.
+/* Near the quota, memory freed to an ordinary pool is kept here instead, for the next allocation that fits into it.
  *
- * The driver would use the memory again, but an allocation from an ordinary pool needs room for the pool's growth, which a
- * full quota does not have: a program that frees and allocates in turn would be refused. A block that was never given to
- * the driver needs no room. It is used again in the stream in which it was freed, or in any other when that stream's work is done,
- * and goes to the driver before anything that lets a pool shrink: a call that waits, a trim, the end of its stream, the start
- * of a capture. A capture must not begin while another thread is giving a block back in the stream: the free would become a
- * node of that graph. So one thread at a time gives blocks back, and who asks for it returns when the driver has all. */
+ * The driver would use the memory again, but an allocation from an ordinary pool needs room for the pool's growth, which a full
+ * quota does not have: a program that frees and allocates by turns would be refused. A block that was never given to the driver
+ * needs no room. It is used again in the stream in which it was freed, or in any other once that stream's work is done. It goes
+ * to the driver before anything that lets a pool shrink: a call that waits, a trim, the end of its stream, the start of a
+ * capture. A capture must not begin while another thread is giving a block back in the stream: the free would become a node of
+ * that graph. So one thread at a time gives blocks back, and a call to fr_kept_blocks_free returns when the driver has all of
+ * them. */
 #include "memory/kept_blocks.h"
 
 #include "base/compiler.h"
@@ -27,23 +28,23 @@
 
 #define BLOCKS 256
 #define ROUND 512 /* bytes */
-#define TIGHT 256 /* allocations for which it is remembered that there was no room */
+#define TIGHT 256 /* allocations for which a lack of room is remembered */
 
 struct block {
     CUdeviceptr at;
     size_t size;
     CUmemoryPool pool;
     CUstream stream;
-    uint64_t number; /* of the stream */
-    CUcontext context; /* the stream's: when the block is given back, another may be current, or none */
+    uint64_t number; /* the stream's */
+    CUcontext context; /* the stream's: when the block is given back, another context may be current, or none */
 };
 
 _Atomic uint32_t fr_room_is_tight;
-_Atomic uint32_t fr_kept_block_count; /* those below, and those on their way to the driver */
+_Atomic uint32_t fr_kept_block_count; /* those below, and those being given to the driver */
 
 static struct fr_mutex giving;
 static struct fr_lock lock;
-static uint32_t count; /* under `lock`, as the blocks and the era */
+static uint32_t count; /* under `lock`, like the blocks and the era */
 static FR_LARGE struct block blocks[BLOCKS];
 static uint32_t era;
 
@@ -79,7 +80,7 @@ static bool ordinary(CUmemoryPool handle)
 static bool describe(struct block *b, CUdeviceptr p, CUstream s)
 {
     CUdeviceptr base = 0;
-    if (s == CU_STREAM_PER_THREAD) return false; /* any other thread would mean its own stream by it */
+    if (s == CU_STREAM_PER_THREAD) return false; /* in another thread it would mean that thread's stream */
     *b = (struct block){.at = p, .stream = s, .number = fr_stream_id(s)};
     if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !b->pool || !ordinary(b->pool)) return false;
     if ((uintptr_t)s > 2 ? REAL(cuStreamGetCtx)(s, &b->context) : REAL(cuCtxGetCurrent)(&b->context)) return false;
@@ -102,9 +103,9 @@ enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s)
     return again ? FR_KEPT_BEFORE : keep ? FR_KEPT : FR_NOT_KEPT;
 }
 
-/* ---- using again ---- */
+/* ---- using blocks again ---- */
 
-/* The smallest that fits; those of the same stream first. */
+/* The smallest block that fits; blocks of the same stream first. */
 static int best(const struct fr_pool_request *q, uint64_t number, bool same_stream)
 {
     int found = -1;
@@ -116,7 +117,7 @@ static int best(const struct fr_pool_request *q, uint64_t number, bool same_stre
     return found;
 }
 
-/* Its stream, in the context in which it was freed. False: that context is gone. */
+/* Makes the context current in which the block was freed, for its stream. False: that context is gone. */
 static bool enter_context(const struct block *b) { return !b->context || !REAL(cuCtxPushCurrent_v2)(b->context); }
 
 static void leave_context(const struct block *b)
@@ -133,7 +134,8 @@ static bool give_in_stream(const struct block *b)
     return !r;
 }
 
-/* The pool may be smaller afterwards. It outlives the stream and its context, so where these are gone the memory is freed without them. */
+/* The pool may be smaller afterwards. It outlives the stream and its context, so if these are gone the memory is freed without
+ * them. */
 static void give(const struct block *b)
 {
     struct fr_op back;
@@ -175,14 +177,14 @@ bool fr_kept_block_take(const struct fr_pool_request *q)
     if (take_best(q, &b, &same_stream)) {
         reused = same_stream || idle(&b);
         if (reused) *q->out = b.at;
-        else give(&b); /* in use still: the driver knows how to wait */
+        else give(&b); /* still in use: the driver waits correctly */
         is_gone();
     }
     fr_mutex_unlock(&giving);
     return reused;
 }
 
-/* ---- giving them to the driver ---- */
+/* ---- giving blocks to the driver ---- */
 
 uint64_t fr_kept_block_bytes(CUmemoryPool pool)
 {
@@ -215,6 +217,6 @@ void fr_kept_blocks_free(void)
     fr_mutex_unlock(&giving);
 }
 
-/* ---- how near ---- */
+/* ---- how near the quota is ---- */
 
 void fr_room_was_short(void) { atomic_store_explicit(&fr_room_is_tight, TIGHT, memory_order_relaxed); }

@@ -1,5 +1,5 @@
-/* Kernels of graphs: their code is loaded, and charged, in the node's context when a node gets the kernel. Kernels that are captured
- * come with a launch. What the launch of the graph may load elsewhere: graph_kernels.c. */
+/* Kernels of graphs: their code is loaded, and charged, in the node's context when a node gets the kernel. Captured kernels are
+ * handled at their launch. For what the launch of the graph may load elsewhere, see graph_kernels.c. */
 #include "memory/kernel_nodes.h"
 
 #include "base/compiler.h"
@@ -22,7 +22,7 @@ static CUresult used_in(CUfunction f, CUcontext context)
 {
     CUcontext before = NULL;
     bool elsewhere = context && !REAL(cuCtxGetCurrent)(&before) && before != context;
-    if (elsewhere && REAL(cuCtxPushCurrent_v2)(context)) return CUDA_SUCCESS; /* the driver will say what is wrong */
+    if (elsewhere && REAL(cuCtxPushCurrent_v2)(context)) return CUDA_SUCCESS; /* the driver reports what is wrong */
     CUresult r = fr_function_used(f, NULL);
     if (elsewhere) REAL(cuCtxPopCurrent_v2)(&before);
     return r;
@@ -34,7 +34,7 @@ static CUresult used(const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
     return has_kernel ? used_in(p->func ? p->func : (CUfunction)p->kern, p->ctx) : fr_function_used(p->func, NULL);
 }
 
-/* An event is the program's to name; what a graph records is remembered. */
+/* A node may name only events of the program; the events that a graph records are remembered. */
 static CUresult event_named(const CUgraphNodeParams *p)
 {
     bool records = p->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
@@ -57,7 +57,7 @@ static CUresult used_by(CUgraphExec e, const CUDA_KERNEL_NODE_PARAMS *p, bool ha
     return r;
 }
 
-/* Another thread may change the parameters, so the driver gets the copy that was looked at. */
+/* Another thread may change the parameters, so the driver gets the copy that was checked. */
 #define V1_SIZE offsetof(CUDA_KERNEL_NODE_PARAMS, kern)
 #define V2_SIZE sizeof(CUDA_KERNEL_NODE_PARAMS)
 #define KERNEL(name, size, check, parameters, arguments) \
@@ -79,7 +79,7 @@ KERNEL(cuGraphKernelNodeSetParams_v2, V2_SIZE, used(p, true), (CUgraphNode node,
 KERNEL(cuGraphExecKernelNodeSetParams, V1_SIZE, used_by(e, p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
 KERNEL(cuGraphExecKernelNodeSetParams_v2, V2_SIZE, used_by(e, p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
 
-/* The driver answers in the parameters of some nodes. */
+/* For some nodes the driver returns values in the parameters. */
 #define NODE(name, parameters, arguments)             \
     CUresult name parameters;                         \
     HOOK CUresult name parameters                     \
@@ -98,7 +98,7 @@ NODE(cuGraphAddNode_v3, (CUgraphNode *out, CUgraph g, const CUgraphNode *after, 
 NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *p), (node, p))
 NODE(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *p), (node, p))
 
-/* cuGraphExecNodeSetParams: graph.c, which counts child graphs there as well. */
+/* For cuGraphExecNodeSetParams in graph.c, which also counts child graphs. */
 CUresult fr_node_used(CUgraphExec e, const CUgraphNodeParams *p)
 {
     return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used_by(e, &p->kernel, true) : any_used(p);

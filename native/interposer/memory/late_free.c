@@ -1,7 +1,7 @@
 /* Linear memory that was freed in a stream, by cuMemFreeAsync. The driver takes it back when the stream gets there, or at the
- * next synchronisation: so it stays charged until its stream, or its context, was waited for after the free. Each has a
- * record (FR_LATE) under a number of its own, since the address may be given away again before; the record dies with the
- * context as others do. Here stands which numbers wait for which stream. */
+ * next synchronisation: so it stays charged until, after the free, a call has waited for its stream or its context. Each free
+ * has a record (FR_LATE) under a number of its own, since the address may be given to others before that; the record goes with
+ * the context like other records. The list here says which numbers wait for which stream. */
 #include "memory/late_free.h"
 
 #include "base/compiler.h"
@@ -26,11 +26,11 @@ struct wait {
     uint64_t number, stream;
     CUstream handle; /* of the stream; NULL: a default stream, or one that was destroyed */
     CUcontext context;
-    bool outlives; /* the memory is not the context's own */
+    bool outlives; /* the memory does not belong to the context */
     int card;
 };
 
-_Atomic uint32_t fr_late_frees; /* how many wait */
+_Atomic uint32_t fr_late_frees; /* number of waiting frees */
 
 static struct fr_lock lock;
 static struct wait *waits;
@@ -64,7 +64,7 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     enter();
     uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
     uint64_t number = ++numbers;
-    /* Without room for it the charge stays until the context goes. */
+    /* Without a place in the list the charge stays until the context ends. */
     bool known = (count < room || grow()) && fr_linear_keep(f, number, context);
     if (known) {
         waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context, f->record.context != context, f->op.card};
@@ -99,7 +99,7 @@ void fr_late_frees_coming(struct fr_shrinking *s, uint64_t stream, CUcontext con
     for (cards &= ~s->cards; cards; cards &= cards - 1) fr_shrinking_announce(s, __builtin_ctzll(cards));
 }
 
-/* Takes one that waited for this out of the list. */
+/* Takes one free that waited for this out of the list. */
 static bool take(uint64_t stream, CUcontext context, uint64_t until, uint64_t *number)
 {
     bool found = false;
@@ -122,7 +122,7 @@ void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until)
     while (atomic_load(&fr_late_frees) && take(stream, context, until, &number)) fr_linear_release(number);
 }
 
-/* For the library itself, where a stream has nothing left to do: the call is a synchronisation and costs no time. */
+/* For the library itself, if a stream has nothing left to do: the call is a synchronisation and costs no time. */
 bool fr_synchronised(CUstream s)
 {
     struct fr_shrinking shrinking;
@@ -136,7 +136,7 @@ bool fr_synchronised(CUstream s)
     return !r;
 }
 
-static struct fr_mutex asking; /* held while a stream of the list is asked: none of them ends meanwhile */
+static struct fr_mutex asking; /* held while a stream of the list is queried: no such stream ends meanwhile */
 
 CUresult fr_context_synchronised(CUcontext c, CUresult (*real)(CUcontext), CUcontext given)
 {
@@ -159,7 +159,7 @@ static CUstream some_handle(uint32_t i)
     return s;
 }
 
-/* Waits for the streams that have nothing left to do: that costs no time. */
+/* Waits for the streams that have nothing left to do; that costs no time. */
 void fr_late_frees_look(void)
 {
     for (uint32_t i = 0; i < atomic_load(&fr_late_frees);) {
@@ -172,7 +172,7 @@ void fr_late_frees_look(void)
     }
 }
 
-/* Their streams are asked no more. */
+/* From now on their streams are not queried. */
 static void leave_to_context(CUstream s, CUcontext context)
 {
     fr_mutex_lock(&asking);
@@ -194,7 +194,7 @@ static bool any_waits(CUstream s, CUcontext context)
     return found;
 }
 
-/* What has not come back by now waits for the stream's context. */
+/* Memory that has not come back by now waits for the stream's context. */
 void fr_late_frees_stream_ends(CUstream s)
 {
     if (!any_waits(s, NULL)) return;
@@ -208,7 +208,8 @@ static CUresult synchronise_current(CUcontext none)
     return REAL(cuCtxSynchronize)();
 }
 
-/* After it nothing can be waited for. Memory of other contexts is not gone with this one, so it is waited for now. */
+/* After the end nothing can be waited for. Memory of other contexts does not end with this one, so its frees are waited for
+ * now. */
 void fr_late_frees_context_ends(CUcontext context)
 {
     CUcontext popped;

@@ -1,6 +1,6 @@
-/* Libraries are tied to no context: each context that uses one has its code and its variables of its own, from the first use
- * on. Loading mode EAGER loads both into all contexts that there are when the library is loaded, and into those made later when
- * they are made, until it is unloaded (cuLibraryLoadData in the driver API's reference). */
+/* Libraries are not tied to a context: each context that uses one has its own code and variables, from the first use on.
+ * Loading mode EAGER loads both into all existing contexts when the library is loaded, and into later ones when they are made,
+ * until the library is unloaded (cuLibraryLoadData in the driver API's reference). */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -35,7 +35,7 @@ static const struct fr_count everything = {0, true};
 
 /* ---- the contexts of this process ---- */
 
-/* Those into which a library is loaded at once, and what is set aside in each. */
+/* The contexts into which a library is loaded at once, and what is reserved in each. */
 struct everywhere {
     struct one { struct fr_place at; struct fr_load load; } *in;
     unsigned room, count, begun;
@@ -63,7 +63,7 @@ static bool add(struct everywhere *e, struct fr_place at)
     return true;
 }
 
-/* Green ones load into the primary one that they are parts of. False: no memory for the list. */
+/* Green contexts load into the primary context that they are parts of. False: no memory for the list. */
 static bool find_contexts(struct everywhere *e)
 {
     struct fr_record r = {0};
@@ -107,8 +107,8 @@ static CUresult begin_one(struct one *one, const struct fr_image *image, struct 
     return r ? r : fr_load_begin_image(&one->load, &one->at, image, FR_CODE | FR_GLOBALS, &op);
 }
 
-/* Takes what it needs out of the room on one card; more is not waited for. Where that is too little, nothing is held in the end,
- * and the card and the bytes that are missing there are said. */
+/* Takes what it needs out of `room`, the reservation on one card, and does not wait for more. If that is too little, nothing is
+ * held in the end, and `missing` has the card and the bytes that are needed there. */
 static CUresult begin(struct everywhere *e, const struct fr_image *image, struct fr_op *room, struct fr_op *missing)
 {
     CUresult r = CUDA_SUCCESS;
@@ -134,8 +134,9 @@ static CUresult load_it(struct fr_loading *call, const struct fr_image *image, b
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* In turn with contexts that are being made: each of them is there for the other, or not yet. Room is waited for out of turn and
- * while nothing is held, on the card that had too little: those that hold it may be waiting for the turn. */
+/* Takes turns with contexts that are being made, so that each sees the other either entirely or not at all. It waits for memory
+ * on the card that had too little, outside the turn and while it holds nothing: the threads that hold the memory may be waiting
+ * for the turn. */
 static CUresult load_into_all(struct everywhere *e, struct fr_loading *call, const struct fr_image *image)
 {
     struct fr_op room = {.card = FR_NO_CARD}, missing;
@@ -174,7 +175,7 @@ static CUresult load(struct fr_loading *call)
     return fr_loads_eagerly() ? load_everywhere(call, &image) : load_it(call, &image, false);
 }
 
-/* A copy of ours does not stay, whatever the program says of its image. */
+/* Our copy is not preserved, whatever the program states about its image. */
 static CUresult load_copy(struct fr_loading *l)
 {
     int options[OPTIONS];
@@ -260,7 +261,7 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
     return r;
 }
 
-/* ---- and back ---- */
+/* ---- unloading ---- */
 
 HOOK CUresult cuLibraryUnload(CUlibrary library)
 {

@@ -1,8 +1,8 @@
 /* Linear memory: reserve, call, keep.
  *
- * From 1 MiB on an allocation takes whole granules. Smaller ones share granules (granules.c): one is reserved for each, and
- * given back when the piece landed in a granule that is charged already. What the driver takes beyond what was expected is
- * charged if the quota can bear it; else it is freed at once and the answer is out of memory. */
+ * From 1 MiB on an allocation takes whole granules. Smaller ones share granules (granules.c): one granule is reserved for each
+ * piece, and given back if the piece lands in a granule that is charged already. What the driver takes beyond that is charged
+ * if the quota has room for it; otherwise the memory is freed at once and the call returns out of memory. */
 #include "memory/linear.h"
 
 #include "base/compiler.h"
@@ -32,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What pools of this process keep unused goes back before anything is refused. */
+/* What pools of this process hold unused goes back before anything is refused. */
 static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst, struct fr_retry *patience)
 {
     CUresult r = fr_op_begin_at_within(op, at, worst, patience);
@@ -87,7 +87,8 @@ static CUresult whole(struct fr_request *q, const struct fr_place *at)
 
 /* ---- small ---- */
 
-/* Charges the granules in which the piece is the first. More of them than were reserved are charged if the quota can bear it. */
+/* Charges the granules in which the piece is the first. If they are more than were reserved, they are charged if the quota has
+ * room. */
 static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *op)
 {
     uint32_t added, emptied;
@@ -113,8 +114,8 @@ static bool last_granule(int card)
     return fr_used(card) + 2 * FR_GRANULE > quota.may_hold && fr_process_state() == FR_ENFORCE;
 }
 
-/* What the last granule has left could not be used: the next piece would need a granule to be reserved. So the last ones lie
- * in a pool that cannot grow (margin_pool.c). */
+/* The rest of the last granule could not be used: the next piece would need a granule to be reserved. So the last pieces lie in
+ * a pool that cannot grow (margin_pool.c). */
 static CUresult piece(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;

@@ -1,4 +1,4 @@
-/* Linear memory: memory at an address that cuMemFree gives back; small pieces share granules of 2 MiB. See linear.c. */
+/* Linear memory: memory at an address that cuMemFree gives back; small pieces share granules of 2 MiB (see linear.c). */
 #ifndef FRACTILE_MEMORY_LINEAR_H
 #define FRACTILE_MEMORY_LINEAR_H
 
@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The driver's call behind an allocation: gives the address and the bytes that it stands for. */
+/* The driver's call behind an allocation: returns the address and its size. */
 struct fr_request {
     CUresult (*call)(struct fr_request *request);
-    uint64_t size;  /* asked for, or the least that it can be; in the end what it is */
-    uint64_t worst; /* the most that it can be */
+    uint64_t size;  /* requested, or a lower bound; in the end the actual size */
+    uint64_t worst; /* upper bound */
     bool whole;     /* never packed with others, however small */
     bool plain;     /* any device memory of that size will do */
     struct fr_retry patience;
@@ -25,6 +25,7 @@ struct fr_request {
 };
 CUresult fr_linear_request(struct fr_request *request);
 
-CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience); /* what cuMemAlloc_v2 does, in the current context; also the last resort of pools, which have waited already */
+/* Like cuMemAlloc_v2 in the current context; also the last resort of pools, which have waited already. */
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience);
 
 #endif

@@ -1,6 +1,6 @@
-/* The hooks of memory that stands at an address: what each driver call takes, and what it gives back.
+/* The hooks of memory at an address: what each driver call takes, and what it gives back.
  *
- * Arguments that the driver refuses go to it as they are, so that its error comes back and nothing is reserved. */
+ * Arguments that the driver refuses are passed on unchanged, so that its error comes back and nothing is reserved. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PITCH 512 /* no card aligns rows to more; should one do, the pitch that the driver returns is what counts */
+#define PITCH 512 /* no card aligns rows to more; if one does, the pitch that the driver returns counts */
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -57,7 +57,7 @@ HOOK CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned size)
     return r;
 }
 
-/* ---- pitched: the pitch that comes back, times the height ---- */
+/* ---- pitched: the returned pitch times the height ---- */
 
 static CUresult alloc_pitch(struct fr_request *q)
 {
@@ -115,9 +115,9 @@ HOOK CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
     return r;
 }
 
-/* ---- free: what we do not know is the driver's to judge ---- */
+/* ---- free: unknown addresses are left to the driver ---- */
 
-/* Memory of a pool may be freed so too, and the pool may be smaller then. */
+/* This call may also free memory of a pool, and the pool may be smaller then. */
 static CUresult free_of_pool(CUdeviceptr p)
 {
     struct fr_shrinking s;

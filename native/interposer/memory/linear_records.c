@@ -1,4 +1,4 @@
-/* What linear memory is charged with, from its record: what goes back when it is freed, and what an IPC export of it shares. */
+/* The charges of linear memory, from its records: what goes back when it is freed, and what an IPC export of it shares. */
 #include "memory/linear_records.h"
 
 #include "base/compiler.h"
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A piece's record has no bytes of its own; there stand its granules. */
+/* The record of a piece has no bytes of its own; its `bytes` field has the numbers of its granules. */
 static struct fr_piece piece_of(const struct fr_record *r, CUdeviceptr p)
 {
     return (struct fr_piece){r->card, p, r->a, {(uint32_t)r->bytes, (uint32_t)(r->bytes >> 32)}};
@@ -25,7 +25,7 @@ bool fr_linear_is_piece(const struct fr_record *r)
     return (r->class == FR_POINTER && r->b == FR_LINEAR_PIECE) || (r->class == FR_LATE && (r->b & 3) == FR_LINEAR_PIECE);
 }
 
-/* Who ends the context takes the record, or waits for this free. */
+/* A thread that ends the context either takes the record, or waits for this free. */
 static void enter_context(const struct fr_record *r, void *user) { fr_user_begin(user, r->card); }
 
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
@@ -51,7 +51,7 @@ void fr_linear_leave_pool(const struct fr_record *r)
     if (imported) fr_object_leave((int)r->bytes);
 }
 
-/* What goes back to the ledger when the driver has taken the memory back. */
+/* Returns what goes back to the ledger when the driver has taken the memory back. */
 static uint64_t refund(const struct fr_record *r, CUdeviceptr p, bool was_leaving)
 {
     uint64_t bytes = r->bytes;
@@ -66,8 +66,9 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, bool was_leavin
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
 }
 
-/* Two records for one address: threads that free and end contexts at the same time have met, and the memory of one of the two is gone.
- * Which one cannot be told. Where both say the same, one of the charges goes back; else both stay, which is never too little. */
+/* Stores a record. If the address already has one, threads that free and end contexts at the same time have met, and the memory
+ * of one of the two records is gone. It cannot be determined which one. If both records are the same, one of the charges goes
+ * back; otherwise both stay, which is never too little. */
 bool fr_linear_put(const struct fr_record *r)
 {
     struct fr_record old;
@@ -91,12 +92,12 @@ void fr_linear_free_end(struct fr_linear *f, CUresult result)
     fr_user_end(&f->user);
 }
 
-/* A late free: the record waits under a number; b: address and kind. */
+/* Keeps a late free: its record waits under a number; b: address and kind. */
 bool fr_linear_keep(const struct fr_linear *f, uint64_t number, CUcontext context)
 {
     struct fr_record r = f->record;
     r.class = FR_LATE;
-    if (!r.context) r.context = context; /* of a pool: only the stream ends with a context */
+    if (!r.context) r.context = context; /* of a pool: only its stream ends with a context */
     r.b = r.key | r.b;
     r.key = number;
     return fr_record_put(r);

@@ -1,4 +1,4 @@
-/* What linear memory is charged with, and what goes back when it is freed. */
+/* The charges of linear memory, and what goes back when it is freed (see linear_records.c). */
 #ifndef FRACTILE_MEMORY_LINEAR_RECORDS_H
 #define FRACTILE_MEMORY_LINEAR_RECORDS_H
 
@@ -11,25 +11,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1, FR_LINEAR_IMPORTED = 2 /* a pool's, another process's */ }; /* b of its record */
+enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1, FR_LINEAR_IMPORTED = 2 /* of a pool of another process */ }; /* b of its record */
 
-struct fr_linear { /* a free on its way */
+struct fr_linear { /* a free under way */
     struct fr_op op;
     struct fr_record record;
     struct fr_user user;
     bool known;
 };
 struct fr_piece;
-uint64_t fr_linear_granules(const struct fr_piece *piece); /* for `bytes` of the record of a piece, which are not charged */
+uint64_t fr_linear_granules(const struct fr_piece *piece); /* for `bytes` of a piece's record, which are not charged */
 bool fr_linear_is_piece(const struct fr_record *r);
-bool fr_linear_put(const struct fr_record *record);                 /* of memory that the driver gave; false: no memory for it */
+bool fr_linear_put(const struct fr_record *record);                 /* of memory that the driver returned; false: no memory for it */
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before any driver call that frees p; false: not linear memory, nothing to end */
-void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* what that call answered */
+void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* with that call's result */
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule
-                                                                       of a small one; false: p is not ours */
+                                                                       of a small one; false: p is not known */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
-/* A pointer of another process's pool, until it is freed: it holds on to the piece and to the pool. */
+/* A pointer into another process's pool, until it is freed: it holds the piece and the pool. */
 bool fr_linear_imported(CUdeviceptr p, int piece, int pool);
 void fr_linear_leave_pool(const struct fr_record *r); /* of any record that is given back: what it holds beside its object */
 

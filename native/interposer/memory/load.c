@@ -1,8 +1,9 @@
-/* A load into the current context. Apart from loaded.c, which contexts that are made call too: to ask where a call works may make
- * a context known (place.c).
+/* A load into the current context. It is separate from loaded.c, which the code that makes contexts also calls: finding out
+ * where a call works may itself make a context known (place.c).
  *
- * A green context is the primary one with fewer SMs: what does not depend on those is done "identically to how it would perform with
- * a primary context" (cuCtxFromGreenCtx). So what is loaded in it is loaded there: once for both, and until the library is unloaded. */
+ * A green context is the primary one with fewer SMs: everything that does not depend on those is done "identically to how it
+ * would perform with a primary context" (cuCtxFromGreenCtx). So what is loaded in a green context is loaded in the primary one:
+ * once for both, and until the library is unloaded. */
 #include "memory/load.h"
 
 #include "ledger/ledger.h"

@@ -1,4 +1,4 @@
-/* A load into the current context: see load.c. */
+/* A load into the current context (see load.c). */
 #ifndef FRACTILE_MEMORY_LOAD_H
 #define FRACTILE_MEMORY_LOAD_H
 
@@ -12,8 +12,8 @@
 struct fr_load;
 struct fr_place;
 
-/* fr_place_here, for code and variables: those of a green context are its primary one's. */
+/* Like fr_place_here, for code and variables: those of a green context belong to its primary one. */
 bool fr_load_place(struct fr_place *at, bool *green);
-CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* function NULL: not known which */
+CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* function NULL: unknown */
 
 #endif

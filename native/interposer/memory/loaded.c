@@ -1,12 +1,12 @@
 /* What is loaded of each module and library, in which context.
  *
- * A module or library has a record under its handle: what its image takes, its serial number, and how many places it has.
- * What is loaded of it in a context has one too, under a key of its own, and dies with the context. A module is tied to a
- * context and has one place; a library has one for every context that used it. Keys come from a serial number, since a handle may
- * stand for another module as soon as the driver has let go of it. A third kind of record remembers a function whose code is
- * loaded, so that it is not reserved again.
+ * A module or library has a record under its handle: what its image takes, its serial number, and how many places it has. What
+ * is loaded of it in a context also has a record, under a key of its own, and goes with the context. A module is tied to a
+ * context and has one place; a library has one for every context that used it. Keys come from a serial number, since a handle
+ * may stand for another module as soon as the driver has let go of it. A third kind of record remembers a function whose code
+ * is loaded, so that it is not reserved again.
  *
- * Variables take whole granules. Code shares blocks with that of other modules: code_room.c. */
+ * Variables take whole granules. Code shares blocks with that of other modules (code_room.c). */
 #include "memory/loaded.h"
 
 #include "base/lock.h"
@@ -41,7 +41,7 @@ static _Atomic uint64_t serials;
 void fr_loads_lock(void) { fr_lock(&lock); }
 void fr_loads_unlock(void) { fr_unlock(&lock); }
 
-/* A call loaded one function of an image that has others: this driver loads them one by one. */
+/* A call loaded one function of an image that has others: so this driver loads functions one by one. */
 static _Atomic bool one_by_one;
 
 static uint64_t loads_begun, loads_ended; /* calls that may load code, under the lock */
@@ -82,13 +82,13 @@ static bool find_module(uint64_t handle, struct fr_record *module)
 
 static uint64_t places(const struct fr_record *module) { return bits_of(module->b, 0, PLACES_BITS); }
 
-/* Odd, so that it is no handle. */
+/* Odd, so that it is not a handle. */
 static uint64_t key_of(const struct fr_record *module, uint64_t place)
 {
     return (module->b >> SERIAL_SHIFT << PLACES_BITS | place) << 1 | 1;
 }
 
-/* The record of what is loaded in this context, or a free place for it. Under the lock. */
+/* Finds the record of what is loaded in this context, or a free place for it. Called under the lock. */
 static bool find_part(const struct fr_record *module, CUcontext context, struct fr_record *out, uint64_t *place)
 {
     *place = places(module);
@@ -138,7 +138,7 @@ bool fr_module_is_library(uint64_t handle)
     return find_module(handle, &module) && !module.context;
 }
 
-/* Once it is about to end it has another name, which is no handle (context.c). */
+/* A context that is about to end has another name, which is not a handle (context.c). */
 static CUcontext lives(CUcontext context) { return (uintptr_t)context & 1 ? NULL : context; }
 
 CUcontext fr_module_context(uint64_t handle)
@@ -170,7 +170,7 @@ bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *im
                                .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
     pack(&module, image);
     if (!context) atomic_store_explicit(&libraries, true, memory_order_relaxed);
-    fr_functions_forget(); /* its functions may have the handles of others that are gone */
+    fr_functions_forget(); /* its functions may have the handles of functions that are gone */
     return fr_record_put(module);
 }
 
@@ -193,7 +193,8 @@ bool fr_module_image(uint64_t handle, struct fr_image *out)
 
 /* ---- before a call ---- */
 
-/* Calls of other threads may take the room that was there for this one, so it is asked for until what is reserved suffices. */
+/* Calls of other threads may take the room that was available for this one, so it is computed again until the reservation
+ * suffices. */
 static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own, const struct fr_op *reserved)
 {
     CUresult r = CUDA_SUCCESS;
@@ -213,7 +214,7 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own, co
             begun = !r;
         } else if (!fr_op_more(&l->op, needed - l->op.reserved)) {
             if (reserved || !fr_retry_wait(&patience)) r = CUDA_ERROR_OUT_OF_MEMORY;
-            else fr_op_end(&l->op, 0), begun = false; /* nothing is held while room is waited for */
+            else fr_op_end(&l->op, 0), begun = false; /* nothing is held while waiting for room */
         }
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
         if (!r && enough) fr_user_begin(&l->user, l->at.card), fr_question_prepare(&l->question, l->at.context);
@@ -238,7 +239,7 @@ uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image)
     return missing + code.own + fr_round_to_granules(image->globals);
 }
 
-/* With the first function a driver may load the whole image, unless it has shown that it does not. */
+/* With the first function a driver may load the whole image, unless it has been seen not to. */
 static struct fr_code most_of(const struct fr_image *image, struct fr_count now, enum fr_load_what what)
 {
     struct fr_count one_more = {now.functions + 1, now.whole};
@@ -263,25 +264,25 @@ CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t
     return promise(l, more, more.own + (part.a & FR_GLOBALS ? 0 : image.globals), NULL);
 }
 
-/* ---- and after it ---- */
+/* ---- after a call ---- */
 
 struct change {
     struct fr_code code;
-    uint64_t bytes; /* beside the blocks */
+    uint64_t bytes; /* besides the blocks */
 };
 
-/* A call loads its own function or all of the image. So where more functions came than calls were on their way meanwhile, one of
- * them loaded all of it, as one piece, and the others a function each at most, if this driver does that. Who comes after it has
- * nothing to add. */
+/* A call loads its own function or the whole image. So if more functions were loaded than calls were under way meanwhile, one
+ * of these calls loaded the whole image, as one piece, and each of the others loaded one function at most, if this driver does
+ * that. A call that ends later has nothing to add. */
 static struct fr_count loaded_now(struct fr_count was, struct fr_count loaded, uint64_t calls)
 {
     if (was.whole && loaded.whole) return was;
     if (loaded.whole && loaded.functions > was.functions + calls) return (struct fr_count){was.functions + (one_by_one ? (uint32_t)calls - 1 : 0), true};
-    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
+    /* If functions were loaded one by one before, the last one is one more function, and not the whole image. */
     return (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, was.whole || (loaded.whole && !was.functions)};
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static struct change note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded, uint64_t calls, CUfunction function)
 {
     struct fr_record module, part;
@@ -311,7 +312,8 @@ static void give_back(int card, uint64_t bytes)
     fr_free_end(&op, bytes);
 }
 
-/* What was loaded went with the context, but not with one that was only a part of it. */
+/* True if what was loaded has ended with its context. It does not end with a green context, which is only a part of its
+ * context. */
 static bool has_ended(const struct fr_load *l)
 {
     if (!l->here || fr_current_context_lives()) return false;
@@ -349,7 +351,7 @@ uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, str
     return c.bytes + (room.bytes > 0 ? (uint64_t)room.bytes : 0);
 }
 
-/* ---- and back ---- */
+/* ---- unloading ---- */
 
 static void announce(struct fr_unload *u, const struct fr_image *image, const struct fr_record *part)
 {
@@ -363,7 +365,7 @@ static void announce(struct fr_unload *u, const struct fr_image *image, const st
     fr_free_most(&u->part[card].op, part->bytes + blocks);
 }
 
-/* Their handles may come back for others. */
+/* Their handles may be reused for others. */
 static void forget_all(enum fr_class class, uint64_t library)
 {
     struct fr_record r = {.key = 0};
@@ -377,13 +379,13 @@ static void forget_kernels(uint64_t library)
     forget_all(FR_FUNCTION, library);
 }
 
-/* From now on nobody finds it. */
+/* From now on no other thread finds it. */
 void fr_unload_begin(struct fr_unload *u, uint64_t handle)
 {
     struct fr_record part;
     u->known = handle && fr_record_take(FR_MODULE, handle, &u->module);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++) u->part[i].announced = false, u->part[i].bytes = 0;
-    if (u->known) fr_functions_forget(); /* before the driver can give their handles away again */
+    if (u->known) fr_functions_forget(); /* before the driver can give their handles to others */
     if (u->known) forget_kernels(handle);
     if (!u->known || u->module.a & ALIAS) return;
     struct fr_image image = image_of(&u->module);
@@ -391,7 +393,7 @@ void fr_unload_begin(struct fr_unload *u, uint64_t handle)
         if (fr_record_find(FR_MODULE, key_of(&u->module, i), &part)) announce(u, &image, &part);
 }
 
-/* What went with a context meanwhile was given back there. */
+/* What ended with a context meanwhile was given back there. */
 static void take_parts(struct fr_unload *u)
 {
     struct fr_record part;
@@ -399,7 +401,7 @@ static void take_parts(struct fr_unload *u)
     for (uint64_t i = 0; i < places(&u->module); i++) {
         if (!fr_record_take(FR_MODULE, key_of(&u->module, i), &part)) continue;
         bool new = part.card >= 0 && part.card < FR_UNLOAD_CARDS && !u->part[part.card].announced;
-        if (new) announce(u, &image, &part); /* it came during the call */
+        if (new) announce(u, &image, &part); /* it was loaded during the call */
         fr_lock(&lock);
         struct fr_room_change room = fr_room_leave(part.context, fr_code_of(&image, count_of(&part)).pieces);
         fr_slack_add(part.card, room.spare);

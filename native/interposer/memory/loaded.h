@@ -1,4 +1,4 @@
-/* What is loaded of each module and library, in which context. */
+/* What is loaded of each module and library, in which context (see loaded.c). */
 #ifndef FRACTILE_MEMORY_LOADED_H
 #define FRACTILE_MEMORY_LOADED_H
 
@@ -29,31 +29,34 @@ struct fr_load {
     struct fr_question question;
     bool counts;
     bool here;  /* the context is the current one */
-    bool green; /* the current one is a part of it */
+    bool green; /* the current context is a green part of it */
 };
 enum fr_load_what {
     FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
-    FR_LOAD_FUNCTION, /* a function of it */
+    FR_LOAD_FUNCTION, /* one of its functions */
 };
-CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
-/* reserved: NULL, or what the load takes over; what is missing then is not waited for. */
+/* function NULL: unknown */
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function);
+/* reserved: NULL, or a reservation that the load takes over; it does not wait for more. */
 CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts, const struct fr_op *reserved);
-uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image); /* all that it reserves, as things are */
-void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
-uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
+uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image); /* all that the load would reserve at present */
+void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; parts 0: nothing new */
+/* Records that it is loaded there; returns the bytes to charge. */
+uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded);
 
-/* While records of a context are moved or taken: a load of another thread may be about to change them. Never across a driver call. */
+/* Held while records of a context are moved or taken: a load of another thread may be about to change them. Never held across a
+ * driver call. */
 void fr_loads_lock(void);
 void fr_loads_unlock(void);
 
-bool fr_libraries_known(void); /* was any loaded so far? */
+bool fr_libraries_known(void); /* has any been loaded so far? */
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
 CUcontext fr_module_context(uint64_t handle); /* of a module; NULL: a library, or not known */
-bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */
+bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* context NULL: a library. Nothing is loaded yet */
 bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context);
 
-/* A library's function that was got for a kernel is one of a context. NULL: not known. */
+/* A library's function that was returned for a kernel belongs to one context. NULL: not known. */
 void fr_function_got(CUfunction f, uint64_t library, CUcontext context);
 CUcontext fr_function_context(CUfunction f);
 bool fr_module_image(uint64_t handle, struct fr_image *out);

@@ -1,9 +1,10 @@
-/* The last of the quota: pools of ours that the driver lets grow to what is left and no further (CUmemPoolProps.maxSize).
+/* The last of the quota: the library's own pools, which the driver lets grow to what is left and no further
+ * (CUmemPoolProps.maxSize).
  *
- * An allocation needs room for the most by which its pool may grow, so what lies unused inside an ordinary pool cannot be used
- * any more when the quota is full. A pool that has its largest size does not grow, and needs no room: all that lies unused
- * in it can be used until the last byte. Such a pool is made when there is no room for two steps of an ordinary pool; it is charged
- * as every pool is, by what the driver has reserved for it, and gives back at a synchronisation what is unused. */
+ * An allocation needs room for the most by which its pool may grow, so when the quota is full, the unused parts of an ordinary
+ * pool cannot be used any more. A pool that has reached its largest size does not grow and needs no room: all that is unused in
+ * it can be used, to the last byte. These pools are made when there is no room for two steps of an ordinary pool. They are
+ * charged like every pool, by what the driver has reserved for them, and give back unused memory at a synchronisation. */
 #include "memory/margin_pool.h"
 
 #include "base/compiler.h"
@@ -29,7 +30,7 @@
 #include <stdint.h>
 
 #define DEVICES 64
-#define POOLS 16 /* of a device */
+#define POOLS 16 /* for each device */
 #define LARGE (4ull << 20)
 
 _Atomic uint32_t fr_margin_pieces;
@@ -65,7 +66,7 @@ static bool allocate_from(struct fr_pool *p, const struct fr_pool_request *q)
     return fr_pool_attempt(&own, false) && !own.result;
 }
 
-/* Those that have their largest size, or those that may still grow. */
+/* From pools that have reached their largest size, or from those that may still grow. */
 static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
 {
     bool done = false;
@@ -78,21 +79,21 @@ static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
     return done;
 }
 
-/* A pool that holds nothing makes its place free: its size suited another moment. */
+/* Frees the place of a pool that holds nothing: its size suited another moment. */
 static void drop_if_empty(CUdevice d, int i, struct fr_pool *p)
 {
     bool ours = false;
     if (fr_pool_is_empty(p)) {
         enter();
-        ours = *place(d, i) == p->handle; /* nobody was quicker */
+        ours = *place(d, i) == p->handle; /* no other thread was faster */
         if (ours) *place(d, i) = NULL;
         fr_unlock(&lock);
     }
-    if (ours) p->doomed = true; /* gone with its last user */
+    if (ours) p->doomed = true; /* destroyed by its last user */
     fr_pool_done(p);
 }
 
-/* -1: there is none. */
+/* -1: no free place. */
 static int free_place(CUdevice d)
 {
     int found = -1;
@@ -128,7 +129,7 @@ static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
     fr_pool_handles_leave();
     if (!p) return NULL;
     enter();
-    p->doomed = *place(q->pool->device, i) != NULL; /* somebody was quicker */
+    p->doomed = *place(q->pool->device, i) != NULL; /* another thread was faster */
     if (!p->doomed) *place(q->pool->device, i) = handle;
     fr_unlock(&lock);
     return p;
@@ -146,8 +147,8 @@ static bool allocate(const struct fr_pool_request *q, uint64_t size)
 
 bool fr_margin_allocate(const struct fr_pool_request *q) { return allocate(q, size_for(q)); }
 
-/* After a free that has waited: what holds nothing goes back at once, as linear memory does. A pool that has lost its place while
- * somebody allocated from it is in the list of all pools alone. */
+/* After a free that has waited: pools that hold nothing give their memory back at once, as linear memory does. A pool that lost
+ * its place while another thread allocated from it is only in the list of all pools. */
 void fr_margin_tidy(int card)
 {
     for (struct fr_pool *p = fr_pool_next(NULL, card); p; p = fr_pool_next(p, card)) {
@@ -160,7 +161,7 @@ void fr_margin_tidy(int card)
     }
 }
 
-/* NULL: of none that is known; else end with fr_pool_done. */
+/* NULL: not in a known pool; otherwise end with fr_pool_done. */
 static struct fr_pool *pool_at(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
@@ -168,7 +169,7 @@ static struct fr_pool *pool_at(CUdeviceptr p)
     return fr_pool_use(handle);
 }
 
-/* Also in one that has lost its place while somebody allocated from it. */
+/* True also for a pool that lost its place while another thread allocated from it. */
 bool fr_margin_holds(CUdeviceptr p)
 {
     struct fr_pool *pool = pool_at(p);
@@ -191,7 +192,7 @@ static CUstream stream_of(CUcontext context)
     return NULL;
 }
 
-/* Its stream has nothing else to do, so the memory is there at once. A capture forbids to wait. */
+/* Its stream has no other work, so the memory exists at once. A capture forbids waiting. */
 bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
 {
     struct fr_pool where = {.device = at->device, .card = at->card};
@@ -219,7 +220,7 @@ void fr_margin_piece_free(CUdeviceptr p)
     fr_free_begin(&back, pool ? pool->card : FR_NO_CARD);
     REAL(cuMemFree_v2)(p);
     atomic_fetch_sub(&fr_margin_pieces, 1);
-    if (pool) fr_pool_settle(pool), fr_margin_tidy(pool->card); /* some drivers keep what an empty pool has until they are asked for it */
+    if (pool) fr_pool_settle(pool), fr_margin_tidy(pool->card); /* some drivers keep an empty pool's memory until a trim */
     fr_free_end(&back, 0);
     if (pool) fr_pool_done(pool);
 }

@@ -1,7 +1,7 @@
-/* Modules: variables are on the card from the load on, code from the first use of a function, or from the load: when
- * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables, kernels whose addresses stand
- * in variables). Both are reserved for the load; of the code stays charged what the driver says is loaded. What the image can
- * take: image.c. */
+/* Modules: their variables are on the card from the load on. Their code is there from the first use of a function, or from the
+ * load if CUDA_MODULE_LOADING is EAGER or the driver decides so (modules with managed variables, kernels whose addresses are
+ * stored in variables). Both are reserved for the load; of the code, what the driver reports as loaded stays charged. image.c
+ * computes what the image can take. */
 #include "memory/module.h"
 
 #include "base/compiler.h"
@@ -40,7 +40,7 @@ static void add_arch(struct fr_arches *arches, CUdevice device)
     arches->of[arches->count++] = arch;
 }
 
-/* Those of the cards that this process sees. A card that cannot say makes all code count. */
+/* The architectures of the cards that this process sees. If a card does not report one, all code counts. */
 static void find_arches(struct fr_arches *arches)
 {
     int count = 0;
@@ -51,7 +51,7 @@ static void find_arches(struct fr_arches *arches)
         if (!REAL(cuDeviceGet)(&device, i)) add_arch(arches, device);
 }
 
-/* It cannot be told what it takes. */
+/* True, with a message, if it is unknown what the image takes; never if isolation is off. */
 static bool is_refused(const struct fr_image *image)
 {
     if (image->unreadable && fr_process_state() != FR_OFF) {
@@ -61,7 +61,7 @@ static bool is_refused(const struct fr_image *image)
     return false;
 }
 
-/* A file or a text may be changed after it was looked at. So the driver gets the copy that was looked at. Machine code and fat
+/* A file or a text may be changed after it was checked, so the driver gets the copy that was checked. Machine code and fat
  * binaries in memory are too large for that. */
 static CUresult copy(struct fr_loading *l)
 {
@@ -108,7 +108,7 @@ static struct fr_count count_loaded(const CUfunction *list, unsigned count)
     return loaded;
 }
 
-/* Without such a word it cannot be told what is loaded, so all of it is. */
+/* If the driver cannot report what is loaded, everything counts as loaded. */
 static struct fr_count functions_in(CUmodule module)
 {
     unsigned count = 0;
@@ -137,7 +137,8 @@ static struct fr_count loaded_of(uint64_t handle, CUfunction function)
     int state = 1;
     if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
     struct fr_count loaded = functions_in(here);
-    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be at any time */
+    /* Counts the function even if it is not loaded now: it may be loaded at any time. */
+    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++;
     if (!loaded.functions) loaded.whole = true;
     return loaded;
 }
@@ -199,7 +200,7 @@ HOOK CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
     return fr_module_load(&(struct fr_loading){.go = load_fat, .module_out = out, .image = image}, load);
 }
 
-/* ---- and back ---- */
+/* ---- unloading ---- */
 
 HOOK CUresult cuModuleUnload(CUmodule module)
 {

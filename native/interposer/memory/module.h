@@ -1,4 +1,4 @@
-/* Modules: what their images say, and what the driver says is loaded of them. */
+/* Modules: what their images need, and what the driver reports as loaded. */
 #ifndef FRACTILE_MEMORY_MODULE_H
 #define FRACTILE_MEMORY_MODULE_H
 
@@ -16,17 +16,18 @@ struct fr_loading {
     CUmodule *module_out;
     const void *image;
     const char *path;
-    struct fr_copy copy; /* of the file or the text */
+    struct fr_copy copy; /* a copy of the file or the text */
     unsigned count, library_count;
     int *options, *library_options;
     void **values, **library_values;
 };
 
 struct fr_question;
-/* By the driver's word, in the current context; whole where it has none, or may not be asked any more. */
+/* As the driver reports, in the current context; `whole` if it does not report, or may not be queried any more. */
 struct fr_count fr_functions_in(CUmodule module, const struct fr_question *q);
-struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q); /* of a module or library, here, after a call that loaded the function */
+/* The same for a module or library, in this context, after a call that loaded the function. */
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q);
 CUresult fr_module_look(struct fr_loading *l, struct fr_image *image); /* what its image takes on the cards of this process, or why it is not loaded */
-CUresult fr_module_load(struct fr_loading *l, CUresult (*load)(struct fr_loading *l)); /* load(l), after which what is returned is the caller's */
+CUresult fr_module_load(struct fr_loading *l, CUresult (*load)(struct fr_loading *l)); /* load(l); afterwards the returned handle is the caller's */
 
 #endif

@@ -1,6 +1,6 @@
-/* Multicast objects. A card that joins the team costs at most a granule, which is what is charged for it until the object is
- * gone. Memory that is bound stays alive until it is unbound or the object is gone, whatever else becomes of it: a bind is a
- * hold like a mapping (holding.c), with the object as its owner. */
+/* Multicast objects. A card that joins the team costs at most a granule, which is charged for it until the object is gone.
+ * Memory that is bound stays alive until it is unbound or the object is gone, whatever else happens to it: a bind is a hold
+ * like a mapping (holding.c), with the object as its owner. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEMBER UINT64_MAX /* the place of a card's own overhead among what the object holds */
+#define MEMBER UINT64_MAX /* the place of a card's own overhead among the holds of the object */
 
 static uint64_t owner_of(const struct fr_memory *team) { return (uint64_t)(uintptr_t)team; }
 
@@ -38,7 +38,7 @@ HOOK CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulti
     return r;
 }
 
-/* The object holds it from now on. */
+/* From now on the object holds the memory. */
 static bool hold(struct fr_memory *team, int device, uint64_t place, uint64_t size, struct fr_memory *m)
 {
     return fr_mapping_add((struct fr_mapping){.owner = owner_of(team), .device = device, .place = place, .size = size, .memory = m});
@@ -71,8 +71,8 @@ HOOK CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle number, CUdevice
 
 /* ---- bind ---- */
 
-/* Of cuMulticastBindMem and cuMulticastBindAddr: the card is the memory's own, so any number will do as long as unbinding
- * finds it; without one the bind stands under every card's number until it is unbound by its place. */
+/* A call that binds memory. cuMulticastBindMem and cuMulticastBindAddr do not name the card: it is the memory's own, so that
+ * unbinding finds the bind; 0 if the driver does not report it. */
 struct bind {
     CUmemGenericAllocationHandle object, memory;
     CUdevice device;
@@ -103,7 +103,7 @@ static CUresult run(struct bind *b, bool by_address)
     return r;
 }
 
-/* The device of memory by the driver's own word. */
+/* The device of memory, as the driver reports it. */
 static CUdevice device_of(CUmemGenericAllocationHandle memory)
 {
     CUmemAllocationProp prop;

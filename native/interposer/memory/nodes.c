@@ -1,9 +1,10 @@
-/* How much card memory a graph can need.
+/* The most card memory that a graph can need.
  *
- * The addresses of a graph's allocations are fixed from the node's creation on. Two of them have the same address only where
- * the driver puts both into the same memory, one after the other; so what the graph needs is at most the memory behind all
- * its addresses, each granule counted once. Each allocation names its device, wherever the graph is launched. Child graphs count with their parent, however deep they are nested. Bodies of
- * conditional nodes may not allocate. Where a look at the nodes finds no memory of the host, the need is more than any quota. */
+ * The addresses of a graph's allocations are fixed when their nodes are created. Two allocations have the same address only if
+ * the driver puts both into the same memory, one after the other. So the graph needs at most the memory behind all its
+ * addresses, each granule counted once. Each allocation names its device, wherever the graph is launched. Child graphs count
+ * with their parent, however deep they are nested. Bodies of conditional nodes may not allocate. If there is no host memory for
+ * the search, the need is set above any quota. */
 #include "memory/nodes.h"
 
 #include "resolve/real.h"
@@ -20,7 +21,7 @@
 #include <sys/mman.h>
 
 #define UNKNOWN (1ull << 50)
-#define FEW 256 /* places of a list at first */
+#define FEW 256 /* initial places of a list */
 
 struct range { /* of granules */
     uint64_t from, end;
@@ -96,7 +97,7 @@ static void sort(struct range *at, size_t count)
     }
 }
 
-/* What lies on the device of the first of these ranges; *seen: how many of them do. */
+/* The bytes on the device of the first range; *seen: how many ranges lie on it. */
 static uint64_t covered(const struct range *at, size_t count, size_t *seen)
 {
     uint64_t granules = 0, end = 0;
@@ -136,7 +137,7 @@ static bool look_at_graph(struct list *graphs, CUgraph g, void (*look)(void *, C
 
 bool fr_graph_walk(CUgraph graph, void (*look)(void *, CUgraphNode, int), void *searcher)
 {
-    struct list graphs = {0}; /* those to look at */
+    struct list graphs = {0}; /* those still to be searched */
     bool all = look_at_graph(&graphs, graph, look, searcher);
     while (graphs.count) all &= look_at_graph(&graphs, ((CUgraph *)graphs.at)[--graphs.count], look, searcher);
     drop(&graphs, sizeof graph);

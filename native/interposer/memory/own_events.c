@@ -1,11 +1,13 @@
-/* Events that are the library's own, by which it sees what is in flight (pacing/timing_events.c). The driver knows no owner: the handle of
- * an event that the program has destroyed may come back as one of the library's, and the program could record it elsewhere, or destroy it.
- * So a call of the program that names one of these is answered as the driver answers a handle that does not exist.
+/* Events that belong to the library, which watches work in flight with them (pacing/timing_events.c). The driver knows no
+ * owner: the handle of an event that the program has destroyed may come back as one of the library's, and the program could
+ * record it elsewhere, or destroy it. So a call of the program that names a library event gets the answer that the driver gives
+ * for a handle that does not exist.
  *
- * Such a call may have looked before the event was the library's, and record it afterwards; so may a graph that names the handle. Calls on
- * their way are counted by a hash of the handle, and handles that graphs name are remembered; the library uses no such event.
+ * A call of the program may have checked the handle before the event was the library's, and record it afterwards; so may a
+ * graph that names the handle. So calls under way are counted by a hash of the handle, and handles that graphs name are
+ * remembered; the library does not use an event with such a handle.
  *
- * Calls of the program look without a lock. */
+ * Calls of the program look up handles without a lock. */
 #include "memory/own_events.h"
 
 #include "base/compiler.h"
@@ -23,14 +25,14 @@ CUresult cuEventCreate(CUevent *, unsigned);
 CUresult cuEventDestroy_v2(CUevent);
 
 #define LEAST 512u
-#define MOST (1u << 18)          /* of the library's; half of it is used */
+#define MOST (1u << 18)          /* of the library's events; half of the places are used */
 #define MOST_IN_GRAPHS (1u << 16)
 #define CALLS 1024
 #define TRIES 8
 #define GONE ((uintptr_t)1)
 #define WAIT_WITHOUT_SPINNING 1u /* flag of an event */
 
-/* Open addressing. A table of size n lies at places[n ... 2n]; what is full goes on in one of twice the size. */
+/* Open addressing. A table of size n lies at places[n ... 2n]; a full table is continued in one of twice the size. */
 struct handles {
     struct fr_lock lock;
     _Atomic uintptr_t *places;
@@ -44,7 +46,7 @@ static FR_LARGE _Atomic uint32_t calls[CALLS];
 
 static uint32_t hash(uintptr_t handle) { return (uint32_t)(handle * 0x9E3779B97F4A7C15ull >> 32); }
 
-/* The place of the handle, or the empty one at which it is known to be missing. */
+/* The place of the handle, or the empty place that shows it is missing. */
 static _Atomic uintptr_t *place_of(const struct handles *h, uint32_t size, uintptr_t handle)
 {
     for (uint32_t i = hash(handle);; i++) {
@@ -84,7 +86,7 @@ static bool add(struct handles *h, CUevent e)
     return room;
 }
 
-/* A place that nothing was put behind becomes empty. */
+/* A removed handle's place becomes empty if no later place was filled by probing past it. */
 static void remove_one(struct handles *h, CUevent e)
 {
     fr_lock(&h->lock);
@@ -118,7 +120,7 @@ CUresult fr_event_into_graph(CUevent e) { return !e || add(&in_graphs, e) ? CUDA
 
 void fr_event_is_the_programs(CUevent e)
 {
-    if (unlikely(has(&own, e))) remove_one(&own, e); /* its context ended unseen, and it with that */
+    if (unlikely(has(&own, e))) remove_one(&own, e); /* its context, and the event with it, ended without the library */
 }
 
 /* An attribute of a launch: its number, and from byte 8 on its value, which begins with the event. */
@@ -141,7 +143,7 @@ bool fr_attributes_name_own(const CUlaunchConfig *c)
 
 static bool is_named(CUevent e) { return atomic_load(calls_of(e)) || has(&in_graphs, e); }
 
-/* One that the program may still record is kept and not used, so that the driver does not give it again. */
+/* An event that the program may still record is kept and not used, so that the driver does not return it again. */
 bool fr_own_event_make(CUevent *e)
 {
     for (int i = 0; i < TRIES; i++) {

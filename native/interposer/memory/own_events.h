@@ -1,4 +1,4 @@
-/* Events that are the library's own: see own_events.c. */
+/* Events that belong to the library (see own_events.c). */
 #ifndef FRACTILE_MEMORY_OWN_EVENTS_H
 #define FRACTILE_MEMORY_OWN_EVENTS_H
 
@@ -10,13 +10,13 @@ bool fr_own_event_make(CUevent *e); /* in the current context; false: none, and 
 void fr_own_event_gone(CUevent e);  /* destroyed, or about to end with its context; NULL is harmless */
 void fr_own_events_forget(void);    /* in a forked child */
 
-/* Of an event that the program names. */
+/* For an event that the program names. */
 bool fr_event_is_own(CUevent e);
-bool fr_event_enter(CUevent e);         /* before a call that changes it; false: it is the library's. Else end with ... */
+bool fr_event_enter(CUevent e);         /* before a call that changes it; false: it is the library's. Otherwise end with ... */
 void fr_event_leave(CUevent e);
-CUresult fr_event_into_graph(CUevent e);  /* between the two, where a graph will record it later */
-bool fr_attributes_name_own(const CUlaunchConfig *c); /* of a launch: some record an event */
+CUresult fr_event_into_graph(CUevent e);  /* between the two, if a graph will record it later */
+bool fr_attributes_name_own(const CUlaunchConfig *c); /* of a launch: some attributes record an event */
 bool fr_attribute_is_event(int id);
-void fr_event_is_the_programs(CUevent e); /* the driver has just given it to the program */
+void fr_event_is_the_programs(CUevent e); /* the driver has just returned it to the program */
 
 #endif

@@ -1,10 +1,10 @@
-/* What the driver says that this process holds on a card: NVML's list of processes has a figure for each.
+/* What this process holds on a card, as the driver reports it: NVML's list of processes has a figure for each.
  *
- * The list has the pids of the host. Which of them is ours is known where this process has no other pid (it is in the first pid
- * namespace), and else when exactly one process is new on the card since before our first context was made there: ours is then
- * on the list and was not before. Where it stays unknown, or the driver gives no figure, there is none here.
+ * The list has the pids of the host. This process's pid there is known if it has no other pid (it is in the first pid
+ * namespace). Otherwise it is known when exactly one process on the card is new since before our first context was made there:
+ * that one is this process. If it stays unknown, or the driver gives no figure, there is no figure here.
  *
- * Starting NVML takes milliseconds, so nothing here is for a call that is made often. */
+ * Starting NVML takes milliseconds, so nothing here is suitable for a call that is made often. */
 #include "memory/own_figure.h"
 
 #include "base/lock.h"
@@ -89,14 +89,14 @@ static void find_pid(const struct fr_neighbours *before, const struct list *l)
     atomic_store(&pid_in, atomic_load(&fr_era));
 }
 
-/* Was the ledger's part of this process the same all the time, with no call on its way that gives back? */
+/* This process's charge in the ledger, and whether calls under way may give back some of it. The caller compares two readings. */
 static uint64_t still(struct fr_account *own, bool *frees)
 {
     *frees = fr_frees_any(atomic_load(&own->frees));
     return atomic_load(&own->charged);
 }
 
-/* Objects that processes share are in one process's figure for the driver, and may be in another account here. */
+/* The driver's figure counts a shared object for one process, while the ledger may have it in another account. */
 static bool shares(int card)
 {
     uint32_t high = atomic_load(&fr_shared.region->object_high);

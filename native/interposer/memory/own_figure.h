@@ -1,4 +1,4 @@
-/* What the driver says that this process holds on a card: see own_figure.c. */
+/* What this process holds on a card, as the driver reports it (see own_figure.c). */
 #ifndef FRACTILE_OWN_FIGURE_H
 #define FRACTILE_OWN_FIGURE_H
 
@@ -13,8 +13,8 @@ struct fr_neighbours {
 };
 void fr_neighbours_note(int card, struct fr_neighbours *out);
 
-/* held: by the driver's word; charged: for this process in the ledger, at the same time and with nothing given back meanwhile.
- * before: the card before this process's first context was made on it, or NULL. False: there is no such figure. */
+/* held: as the driver reports; charged: for this process in the ledger, at the same time and with nothing given back meanwhile.
+ * before: the card before this process's first context was made on it, or NULL. False: the figure is not available. */
 bool fr_own_figure(int card, const struct fr_neighbours *before, uint64_t *held, uint64_t *charged);
 
 #endif

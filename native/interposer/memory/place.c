@@ -1,5 +1,5 @@
-/* Where a call works. Every call that allocates, loads or asks comes by here, so here is also looked whether the driver made
- * something past our functions. */
+/* Where a call works. Every call that allocates, loads or queries passes through here, so this is also where the library looks
+ * for contexts that the driver made without it. */
 #include "memory/place.h"
 
 #include "base/compiler.h"

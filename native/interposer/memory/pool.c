@@ -1,25 +1,26 @@
-/* What pools are charged with: what the driver has reserved for them, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT.
+/* The charge of pools: what the driver has reserved for them, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT.
  *
- * A pool grows only inside an allocation from it, and we see all of those. They take turns at the pool:
+ * A pool grows only inside an allocation from it, and the library sees all of those. They take turns at the pool:
  *
- *      reserve the most by which the pool can grow         no lock is held; others may be waited for
+ *      reserve the most by which the pool can grow         no lock is held; other calls may be waited for
  *      take the pool's turn
  *          the driver allocates
  *          read the pool's size
  *          charge what it has grown by, out of the reservation
- *      give the turn back, and with it what was reserved too much
+ *      pass the turn on, and give back the unused reservation
  *
- * Whoever has the turn knows that nobody else makes the pool grow, so the size that it reads can only become smaller before the
- * charge says the same. So at every moment
+ * While a thread has the turn, no other thread makes the pool grow, so the size that it reads can only become smaller before
+ * the charge is set to that size. So at every moment
  *
  *      charged + the reservation of the call that has the turn >= reserved by the driver
  *
- * Where a pool grows by more than the most that is known, the excess is charged at once, above the quota if need be.
+ * If a pool grows by more than the most that is known, the excess is charged at once, above the quota if necessary.
  *
- * A pool shrinks in calls that wait for work, at a trim, and at others. After those the charge follows if the turn is free;
- * else the call that has it looks once more (turn.h). A pool that the application destroyed while memory of it is in use lives on until
- * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import pointers of it hold
- * on to its object (objects.c), and what it gives back although they hold it stays charged (pool_pieces.c). */
+ * A pool shrinks in calls that wait for work, at a trim, and in other calls. After those the charge follows if the turn is
+ * free; otherwise the call that has the turn compares once more (turn.h). A pool that the application has destroyed while its
+ * memory is in use lives on until it is empty: the driver does not report the size of a destroyed pool. A pool is charged to
+ * the process that made it. Processes that import pointers of it hold its object (objects.c), and what the pool gives back
+ * although they hold it stays charged (pool_pieces.c). */
 #include "memory/pool.h"
 
 #include "base/compiler.h"
@@ -47,7 +48,7 @@
 struct fr_lock fr_pools_lock;
 _Atomic uint32_t fr_pools_any;
 
-static struct fr_pool *pools; /* places are never given back, so a pointer to one stays good */
+static struct fr_pool *pools; /* places are never given back, so a pointer to one stays valid */
 static struct fr_pool *fresh; /* places that were never used */
 static uint32_t fresh_count, pools_era;
 
@@ -62,15 +63,15 @@ void fr_pools_enter(void)
     atomic_store(&fr_pools_any, 0);
 }
 
-/* The driver uses a handle's number again as soon as its pool is destroyed. So calls that make or destroy pools, and those with a
- * handle that is not in the list, are made one at a time, together with the change of the list. */
+/* The driver reuses a handle's number as soon as its pool is destroyed. So calls that make or destroy pools, and calls with a
+ * handle that is not in the list, run one at a time, each together with its change of the list. */
 static struct fr_mutex handles;
 void fr_pool_handles_enter(void) { fr_mutex_lock(&handles); }
 void fr_pool_handles_leave(void) { fr_mutex_unlock(&handles); }
 
 /* ---- places ---- */
 
-/* Only what was used once is in the list, which every free walks through. */
+/* Only places that have been used are in the list, which every free walks through. */
 static struct fr_pool *free_place(void)
 {
     for (struct fr_pool *p = pools; p; p = p->next)
@@ -144,7 +145,7 @@ static bool holds_nothing(const struct fr_pool *p)
     return p->card == FR_NO_CARD || (!p->charged && !attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && !reserved_by(p));
 }
 
-/* The last user of a doomed pool that is empty destroys it. */
+/* The last user of a doomed pool destroys it if it is empty. */
 static void bury(struct fr_pool *p)
 {
     fr_pool_handles_enter();
@@ -182,7 +183,7 @@ void fr_pool_gone(struct fr_pool *p)
     fr_unlock(&fr_pools_lock);
 }
 
-/* ---- the charge: with the pool's turn ---- */
+/* ---- the charge: during the pool's turn ---- */
 
 static void grown(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
@@ -209,7 +210,7 @@ static void shrunk(struct fr_pool *p, struct fr_op *op, uint64_t now)
     fr_free_end(&back, less);
 }
 
-/* Makes the charge what the pool has, and ends the reservation. */
+/* Sets the charge to what the pool has, and ends the reservation. */
 static void compare_with(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
     p->seen = true;
@@ -261,8 +262,8 @@ uint64_t fr_pool_worst(const struct fr_pool *p, size_t size)
     return p->most && room < steps && p->object == FR_NO_OBJECT ? room : steps;
 }
 
-/* In one call the driver may give back the block of a piece that others hold, and take a new one: by how much the size has changed does
- * not show that. But the new one is no larger than the steps of the request. */
+/* In one call the driver may give back the block of a piece that others hold, and take a new block: the change of the size does
+ * not show that. But the new block is no larger than the steps of the request. */
 static void stay_unseen(struct fr_pool *p, size_t size, uint64_t now)
 {
     uint64_t more = now > p->charged ? now - p->charged : 0, steps = steps_of(size);
@@ -300,8 +301,8 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     return true;
 }
 
-/* The driver may have taken memory of this pool for another one. Whoever asks sees that, and the charge must follow; where
- * another call has the turn, it may have read the size before. */
+/* The driver may have taken memory of this pool for another pool. A caller that reads the size sees that, and the charge must
+ * follow; if another call has the turn, that call may have read the size before. */
 static uint64_t reserved_now(struct fr_pool *p)
 {
     struct fr_op back;
@@ -320,7 +321,7 @@ uint64_t fr_pool_unused(struct fr_pool *p)
     return reserved > used ? reserved - used : 0;
 }
 
-/* Before CUDA 12.2 the field is reserved, and a driver may not look at it. */
+/* Before CUDA 12.2 the field is reserved, and a driver may ignore it. */
 bool fr_pool_can_be_capped(void)
 {
     static _Atomic int known; /* 1: no, 2: yes */
@@ -333,7 +334,7 @@ bool fr_pool_can_be_capped(void)
 
 /* ---- all pools ---- */
 
-/* The next pool of the card, held; the one before is let go. */
+/* The next pool of the card, held; the previous one is let go. */
 struct fr_pool *fr_pool_next(struct fr_pool *before, int card)
 {
     bool let_go = before && !before->doomed;

@@ -1,4 +1,4 @@
-/* The hooks of pools: those that come into being or change their size or go to other processes. */
+/* The hooks of pools: calls that make a pool, change its size or share it with other processes. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -21,7 +21,7 @@
 struct where {
     CUdevice device;
     int card;
-    bool plain; /* its memory is no better than other memory of the device */
+    bool plain; /* other memory of the device would serve as well */
 };
 
 static bool is_host(int type, const CUmemLocation *l)
@@ -29,7 +29,7 @@ static bool is_host(int type, const CUmemLocation *l)
     return type == CU_MEM_ALLOCATION_TYPE_PINNED && l->type >= CU_MEM_LOCATION_HOST && l->type <= CU_MEM_LOCATION_HOST_NUMA_CURRENT;
 }
 
-/* Without a current device it is the first card. */
+/* If there is no current device, it is the first card. */
 static int card_here(CUdevice *device)
 {
     int card = fr_card_here(device);
@@ -40,8 +40,8 @@ static int card_here(CUdevice *device)
     return FR_NO_CARD;
 }
 
-/* Where its memory is charged. The host's needs no quota, a card that the limits do not name has none. Managed memory that prefers no
- * device is charged to the current one, as cuMemAllocManaged is. */
+/* Where the pool's memory is charged. Host memory needs no quota; a card that the limits do not name has none. Managed memory
+ * that prefers no device is charged to the current one, as for cuMemAllocManaged. */
 static struct where where_of(int type, const CUmemLocation *l)
 {
     struct where w = {-1, FR_NO_CARD, type == CU_MEM_ALLOCATION_TYPE_PINNED && l->type == CU_MEM_LOCATION_DEVICE};
@@ -124,7 +124,7 @@ HOOK CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *given, int type)
     return seen(REAL(cuMemGetMemPool)(out ? &handle : NULL, &l, type), out, &handle, w);
 }
 
-/* Choosing a pool, who may use it and what it keeps charge nothing: the next synchronisation shows what it did. */
+/* Choosing a pool, its users or what it keeps changes no charge: the next synchronisation shows the effect. */
 HOOK CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool pool) { return REAL(cuDeviceSetMemPool)(d, pool); }
 HOOK CUresult cuMemSetMemPool(CUmemLocation *l, int type, CUmemoryPool pool) { return REAL(cuMemSetMemPool)(l, type, pool); }
 
@@ -137,7 +137,7 @@ HOOK CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *d, si
     return r;
 }
 
-/* ---- smaller, or gone ---- */
+/* ---- pools that shrink or end ---- */
 
 HOOK CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int what, void *value)
 {
@@ -160,7 +160,7 @@ HOOK CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
     return r;
 }
 
-/* The device's current pool again is the default one, as after a real destruction. */
+/* Makes the default pool the device's current pool again, as a real destruction does. */
 static void leave_device(const struct fr_pool *p)
 {
     CUmemoryPool current = NULL, other = NULL;
@@ -168,12 +168,12 @@ static void leave_device(const struct fr_pool *p)
     if (!REAL(cuDeviceGetDefaultMemPool)(&other, p->device)) REAL(cuDeviceSetMemPool)(p->device, other);
 }
 
-/* The driver's own, which it will not destroy, or one that was made past us. */
+/* For the driver's own pool, which it will not destroy, or one that was made without the library. */
 static CUresult destroy_other(CUmemoryPool handle)
 {
     fr_pool_handles_enter();
     struct fr_pool *p = fr_pool_use(handle);
-    bool ours = p && (p->made || p->imported); /* made meanwhile, so it is not the one that was meant */
+    bool ours = p && (p->made || p->imported); /* made meanwhile, so it is not the pool that was meant */
     CUresult r = ours ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(handle);
     if (!r && p) fr_pool_gone(p);
     fr_pool_handles_leave();
@@ -181,8 +181,8 @@ static CUresult destroy_other(CUmemoryPool handle)
     return r;
 }
 
-/* Only emptied here: a destroyed pool could not be asked for its size. Whoever finds it empty destroys it. One that came from
- * another process goes with its last user; pointers of it that are open stay so. */
+/* Only empties the pool here: the size of a destroyed pool could not be read. The thread that finds it empty destroys it. A
+ * pool from another process goes with its last user; its open pointers stay valid. */
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;

@@ -1,12 +1,14 @@
-/* A pool gives memory back that its maker has freed, and the driver keeps the block in which a piece lay for as long as another
- * process has a pointer of that piece. So each exported piece is an object of the container, of no bytes, that its maker and its importers hold.
+/* A pool gives back memory that its maker has freed, and the driver keeps the block in which a piece lay for as long as another
+ * process has a pointer to that piece. So each exported piece is an object of the container, of no bytes, that its maker and
+ * its importers hold.
  *
- *      exported --free--> orphan, if somebody has imported it --the last importer lets go--> gone
+ *      exported --free--> orphan, if a process has imported it --the last importer lets go--> gone
  *
- * The block of an orphan leaves the pool at some later time, and nothing tells whose block it is that the pool gives back: so each orphan is
- * charged for it, up to the largest block that it can lie in. For one orphan at a time, and blocks of one size, that is exact; with
- * several it is too much, and may not be shared among them, as any of them may be let go of first. The object pays, and its last
- * holder takes that along, however it ends. A program that frees a piece after its importers did, as CUDA asks for, has no orphans. */
+ * The block of an orphan leaves the pool at some later time, and nothing shows whose block the pool gives back. So each orphan
+ * is charged for it, up to the largest block in which it can lie. For one orphan at a time, and blocks of one size, that is
+ * exact. For several it is too much, but the charge may not be shared among them, as any of them may be let go of first. The
+ * object pays, and the charge ends with its last holder, however that one ends. A program that frees a piece after its
+ * importers did, as CUDA requires, has no orphans. */
 #include "memory/pool_pieces.h"
 
 #include "ledger/objects.h"
@@ -18,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ORPHAN (1ull << 63) /* keys of those: no address */
+#define ORPHAN (1ull << 63) /* keys of orphans: not addresses */
 
 _Atomic uint32_t fr_pieces_any;
 
@@ -37,7 +39,7 @@ bool fr_piece_exported(CUdeviceptr p, CUmemoryPool pool, int card, uint64_t chun
     return true;
 }
 
-/* Orphans whose importers have let go are forgotten. */
+/* Forgets orphans whose importers have let go. */
 static void tidy(void)
 {
     struct fr_record r;

@@ -1,7 +1,8 @@
-/* Pools in several processes. The maker pays. Each pointer that another process imported holds on to the pool's object, all of its
- * size, so when the maker is gone the container goes on paying for what is still in use; and to the piece's, which pays when the
- * maker has freed the piece and the pool has given it back (pool_pieces.c). Exporter and importer know the pool by the number that
- * the exported descriptor carries, the piece by the bytes that stand for the pointer. A descriptor alone keeps no memory of a pool. */
+/* Pools in several processes. The maker pays. Each pointer that another process has imported holds two objects. One is the
+ * pool's, with its whole size, so when the maker is gone the container goes on paying for what is still in use. The other is
+ * the piece's, which pays when the maker has freed the piece and the pool has given it back (pool_pieces.c). Exporter and
+ * importer identify the pool by the number that the exported descriptor carries, and the piece by the bytes that stand for the
+ * pointer. A descriptor alone keeps no memory of a pool. */
 #include "base/compiler.h"
 #include "base/kernel.h"
 #include "base/lock.h"
@@ -71,7 +72,7 @@ static CUresult import(CUmemoryPool *out, void *from, int type, unsigned long lo
     return r;
 }
 
-/* By a copy, as with handles (handles.c). */
+/* Imports by a copy of the descriptor, as for handles (handles.c). */
 HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, int type, unsigned long long flags)
 {
     int copy = type == CU_MEM_HANDLE_TYPE_POSIX_FD ? fr_descriptor_copy((int)(intptr_t)from) : -1;
@@ -90,7 +91,8 @@ static struct fr_key piece_key(const CUmemPoolPtrExportData *data)
     return key;
 }
 
-/* What leaves the process uncounted could be held by others after the pool gave it back: rather it does not leave. */
+/* A pointer that leaves the process uncounted could be held by others after the pool has given its memory back, so it may not
+ * leave. */
 HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at)
 {
     CUmemoryPool handle = NULL;
@@ -108,8 +110,9 @@ HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at
     return CUDA_SUCCESS;
 }
 
-/* Held before the driver imports, so that nobody lets go in between. What nobody in the container pays for cannot be counted
- * here: a pointer keeps the block that the piece lies in, and only the pool's maker knows how large blocks of it can be. */
+/* Both objects are held before the driver imports, so that no holder lets go in between. Memory that no process of the
+ * container pays for cannot be counted here: a pointer keeps the block in which the piece lies, and only the pool's maker knows
+ * how large the pool's blocks can be. */
 static CUresult import_pointer(CUdeviceptr *given, struct fr_pool *p, const CUmemPoolPtrExportData *bytes)
 {
     CUdeviceptr at = 0, *out = &at;
@@ -120,7 +123,7 @@ static CUresult import_pointer(CUdeviceptr *given, struct fr_pool *p, const CUme
     bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
     CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!paid && r) fr_say(FR_SAY_FOREIGN, "a pointer of another container's pool cannot be imported, nor one of a pool whose descriptor was opened again");
-    if (!r && paid && fr_linear_imported(*out, piece, pool)) pool = piece = FR_NO_OBJECT; /* the pointer's now */
+    if (!r && paid && fr_linear_imported(*out, piece, pool)) pool = piece = FR_NO_OBJECT; /* now held by the pointer's record */
     else if (!r && paid) r = REAL(cuMemFree_v2)(*out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (r || !paid) {
         fr_object_release(piece);
@@ -130,7 +133,7 @@ static CUresult import_pointer(CUdeviceptr *given, struct fr_pool *p, const CUme
     return r;
 }
 
-/* No pool that is known: the driver says so, and none comes to be meanwhile. */
+/* The pool is not known: the driver reports that, and no pool with this handle can be made meanwhile. */
 static CUresult import_unknown(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *data)
 {
     fr_pool_handles_enter();

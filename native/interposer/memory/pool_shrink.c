@@ -1,4 +1,4 @@
-/* All pools of this process around a call after which they may be smaller. */
+/* Compares the charge of all pools of this process with the driver's figures, around a call after which pools may be smaller. */
 #include "memory/pool_shrink.h"
 
 #include "base/compiler.h"
@@ -24,7 +24,7 @@ void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 {
     s->cards = 0;
     if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
-    s->wait = how_long == FR_WAITS ? fr_pool_wait_begin() : -1; /* before the pools are looked at: nothing is freed in between */
+    s->wait = how_long == FR_WAITS ? fr_pool_wait_begin() : -1; /* before the pools are checked, so that no free comes in between */
     if (how_long == FR_BRIEF) {
         for (uint64_t left = fr_pools_charged(); left; left &= left - 1) fr_shrinking_announce(s, __builtin_ctzll(left));
         return;

@@ -1,6 +1,7 @@
-/* Calls of this process that wait for work, while they do. A pool that is full when such a call begins announces no free: what another
- * process is short of would not come from it. But a thread may free memory of it meanwhile, and the driver gives that back in the call
- * that waits. So the thread that frees announces it for all of them, and each ends its own. */
+/* Calls of this process that are waiting for work. If a pool is full when such a call begins, the call announces no free: it
+ * could not give back what another process is short of. But another thread may free memory of that pool meanwhile, and the
+ * driver gives it back in the call that waits. So the thread that frees announces a free for all waiting calls, and each of
+ * them ends its own. */
 #include "memory/pool_waits.h"
 
 #include "base/compiler.h"
@@ -33,7 +34,7 @@ static void enter(void)
     fr_lock(&lock);
     uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(waits_era == era)) return;
-    waits_era = era; /* a forked child has one thread, and that one does not wait */
+    waits_era = era; /* a forked child has one thread, which is not waiting */
     for (int i = 0; i < WAITS; i++) waits[i].used = false;
     atomic_store(&waiting, 0);
 }

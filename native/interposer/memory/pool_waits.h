@@ -1,4 +1,4 @@
-/* Calls of this process that wait for work: see pool_waits.c. */
+/* Calls of this process that are waiting for work (see pool_waits.c). */
 #ifndef FRACTILE_MEMORY_POOL_WAITS_H
 #define FRACTILE_MEMORY_POOL_WAITS_H
 

@@ -1,9 +1,10 @@
-/* The primary context of a device: made by the driver with the first retain, gone with the last release or a reset.
+/* The primary context of a device: made by the driver at the first retain, ended by the last release or a reset.
  *
- * Calls that retain it and calls that let go of it take turns, so that whoever finds it alive finds it so until his own call is
- * done, and what is set aside for the case that it dies is put back before anybody else looks. Nobody waits for room in his turn.
- * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know: others may retain
- * it past us (unseen.c). Those move `booked`, so who saw the context dead looks again when one came between. */
+ * Calls that retain it and calls that let go of it take turns. So a call that finds it alive can rely on that until the call is
+ * done, and what a call sets aside in case the context ends is put back before any other call looks. No thread waits for memory
+ * during its turn. Only the driver can say whether the context lives (cuDevicePrimaryCtxGetState), because the library cannot
+ * know its count: a program may retain it without calling the library (unseen.c). When such a context is found, `booked`
+ * changes, so a thread that saw the context dead looks again if that happened in between. */
 #include "memory/primary.h"
 
 #include "base/compiler.h"
@@ -36,7 +37,7 @@ struct primary {
     int card;
     uint64_t bytes, booked;
     uint32_t holders, leaving;
-    uint32_t calls; /* that make it or let go of it, until what they have changed is in the ledger; `ended` counts those that are over */
+    uint32_t calls; /* calls that make it or let go of it, until the ledger has what they changed; `ended` counts finished ones */
     uint32_t ended;
     bool charged;
 };
@@ -56,7 +57,7 @@ static struct primary *enter(CUdevice device)
     return &primaries[device];
 }
 
-/* It lives whatever other threads do: one holds it and is not releasing it. */
+/* It lives whatever other threads do: some thread holds it and is not releasing it. */
 static bool is_sure(const struct primary *p) { return p->charged && p->holders > p->leaving; }
 
 static bool lives(CUdevice device)
@@ -81,7 +82,8 @@ static void not_held(CUdevice device)
     fr_unlock(&lock);
 }
 
-/* The primary context is this one. Was it another, that one died past us, and what was allocated in it is gone. */
+/* Sets the primary context's handle. If it was another one before, that context ended without the library, and what was
+ * allocated in it is gone. */
 static void renew(CUdevice device, CUcontext now)
 {
     struct fr_op op;
@@ -95,8 +97,8 @@ static void renew(CUdevice device, CUcontext now)
     fr_free_end(&op, fr_context_reclaim(fr_context_retire(old), card));
 }
 
-/* Its handle, where a call does not say it. Somebody holds it, or what it costs is charged already: should this call make it, it
- * is paid for. */
+/* Finds its handle, if a call did not return it. The context is held, or its cost is already charged: even if this call makes
+ * it, it is paid for. */
 static void learn(CUdevice device)
 {
     CUcontext context = NULL;
@@ -150,8 +152,8 @@ static uint32_t ended_so_far(CUdevice device)
     return ended;
 }
 
-/* There was no room. But is one there, on its way in or out, or did such a call end since? Then there may be room soon, or
- * nothing to be paid for. */
+/* Called when there was no room. True if a context exists, or is being made or let go of, or such a call has ended since: then
+ * there may soon be room, or nothing to pay for. */
 static bool may_change(CUdevice device, uint32_t ended)
 {
     struct primary *p = enter(device);
@@ -160,7 +162,7 @@ static bool may_change(CUdevice device, uint32_t ended)
     return yes;
 }
 
-/* False: more libraries are to be loaded into it than was reserved, and the reservation was given back. */
+/* False: more libraries are to be loaded into it than was reserved for, and the reservation was given back. */
 static bool make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost, CUresult *r)
 {
     struct fr_load libraries;
@@ -177,7 +179,7 @@ static bool make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_c
     return true;
 }
 
-/* With the turn. False: it is to be made, which has to be paid for first. */
+/* Called during the turn. False: the context has to be made, which must be paid for first. */
 static bool hold_living(struct fr_context_call *c, CUresult *r)
 {
     bool living = lives(c->device);
@@ -185,7 +187,8 @@ static bool hold_living(struct fr_context_call *c, CUresult *r)
     return living;
 }
 
-/* What the call takes, as long as the primary context is as it was found: `costs` is for that one and for a green one. */
+/* Reserves what the call takes, as long as the primary context stays as it was found: costs[0] is for that context, costs[1]
+ * for a green one. */
 static CUresult reserve(struct fr_cost costs[2], CUdevice device, bool living, bool green, struct fr_retry *patience)
 {
     costs[0] = costs[1] = (struct fr_cost){.op.card = FR_NO_CARD};
@@ -193,7 +196,8 @@ static CUresult reserve(struct fr_cost costs[2], CUdevice device, bool living, b
     return fr_context_reserve(costs, green ? 2 : 1, device, fr_eager_bytes(device), patience);
 }
 
-/* With the turn, and with what reserve got. False: the context is not as it was found, and that does not suffice. */
+/* Called during the turn, with what `reserve` got. False: the context is not as it was found, and the reservation does not
+ * suffice. */
 static bool make_or_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost costs[2], bool was_living, CUresult *r)
 {
     if (!hold_living(c, r)) return !was_living && make(c, undo, &costs[0], r);
@@ -201,8 +205,8 @@ static bool make_or_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
     return true;
 }
 
-/* A green one needs no room for the primary one while that lives, so whether it does is asked before room is waited for. Nothing
- * is held meanwhile: what did not suffice is given back first. */
+/* A green context needs no room for the primary one while that lives, so the function finds out whether it lives before waiting
+ * for room. Nothing is held during the wait: a reservation that did not suffice is given back first. */
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *green)
 {
     struct fr_cost costs[2];
@@ -219,7 +223,7 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
         if (living && !green) return r;
         if ((r = reserve(costs, c->device, living, green, &patience))) {
             if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || last) return r;
-            last = !fr_retry_wait(&patience); /* looks once more whether it is there now */
+            last = !fr_retry_wait(&patience); /* looks once more whether it exists now */
             continue;
         }
         call_begins(c->device);
@@ -240,7 +244,7 @@ static bool active(CUdevice device)
     return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &on) == CUDA_SUCCESS && on;
 }
 
-/* Did it die? Then its charge is the caller's to give back. */
+/* Has it ended? Then the caller has to give back its charge. */
 static bool died(CUdevice device, uint64_t *bytes)
 {
     for (;;) {
@@ -311,7 +315,7 @@ static CUresult leave(struct fr_context_call *c, bool all)
         return r;
     }
     bool gone = !r && died(c->device, &bytes);
-    bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made again meanwhile */
+    bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* ended, and was made again meanwhile */
     if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
     if (gone || (another && l.doomed)) {
         fr_users_wait(l.card);
@@ -338,7 +342,7 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     return r;
 }
 
-/* ---- made past us: unseen.c ---- */
+/* ---- contexts made without the library: unseen.c ---- */
 
 CUcontext fr_primary_context(CUdevice device)
 {
@@ -365,7 +369,7 @@ bool fr_primary_is(CUdevice device, CUcontext context)
     return fr_primary_context(device) == context;
 }
 
-/* Whoever made it holds it. */
+/* The code that made it is counted as its holder. */
 bool fr_primary_claim(CUdevice device, int card, uint64_t bytes)
 {
     struct primary *p = enter(device);

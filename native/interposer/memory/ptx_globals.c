@@ -1,22 +1,22 @@
-/* Variables of a PTX text: what .global declares, in functions too; .const reads the same, and counts as code.
+/* Variables of a PTX text: what .global declares, in functions too; .const is read in the same way, and counts as code.
  *
  *      [.extern] .global [.align N] [.attribute(...)] [.v4] .type name[N][N] = value, name, ...;
  *
- * An instruction may have .global in it as well: it stands in a function, behind the word that begins the instruction, and it has no
- * type behind it, or no list of names up to the semicolon. Only cvta looks the same. A kernel's parameter has it behind .ptr. What else
- * .global begins is a declaration, and one that is not understood makes the text unreadable.
+ * An instruction may contain .global as well: in a function, after the word that begins the instruction, and not followed by a
+ * type, or not by a list of names up to the semicolon. Only cvta looks the same. In a kernel's parameter it follows .ptr. Every
+ * other .global begins a declaration, and a declaration that is not understood makes the text unreadable.
  *
  * ptxas puts variables with a value in one section and the others in another, each sorted by alignment. Other compilers may
- * keep the order of the text, so the larger of the two counts. */
+ * keep the order of the text, so the larger of the two sizes counts. */
 #include "memory/image.h"
 #include "memory/ptx_tokens.h"
 
 #include <string.h>
 
-#define MOST (1ull << 50)        /* more than any card has; sums of it fit */
+#define MOST (1ull << 50)        /* more than any card has; sums of it do not overflow */
 #define MOST_ALIGN (1ull << 32)
 #define BANK 65536ull
-#define EXTERNS 64               /* so many are looked for in the rest of the text; further ones count */
+#define EXTERNS 64               /* externals that are looked up in the rest of the text; further ones count */
 
 /* What the names of a declaration have in common. */
 struct head {
@@ -34,9 +34,9 @@ struct variable {
 struct reader {
     struct fr_ptx_text text;
     struct fr_ptx_token now;
-    struct fr_ptx_token before; /* that stands in front */
-    struct fr_ptx_token word;   /* the same, but for directives between */
-    int depth, open;            /* braces and parentheses */
+    struct fr_ptx_token before; /* the token before `now` */
+    struct fr_ptx_token word;   /* the last token before `now` that is not a directive */
+    int depth, open;            /* number of open braces and parentheses */
     const char *space;     /* .global or .const */
     bool external, listed; /* listed: `now` is the next name of a declaration */
     struct head head;
@@ -88,7 +88,7 @@ static struct reader reader_of(const char *text, size_t length, const char *spac
     return r;
 }
 
-/* ---- what stands in front of the names ---- */
+/* ---- what precedes the names ---- */
 
 static uint64_t digits(const char **at, const char *end)
 {
@@ -97,7 +97,7 @@ static uint64_t digits(const char **at, const char *end)
     return n;
 }
 
-/* ".f32" is 4 bytes, ".f16x2" too: the name says the bits and how many. 0: no such type. */
+/* ".f32" is 4 bytes, and so is ".f16x2": the name has the bits and the count. 0: not a type. */
 static uint64_t type_bytes(struct fr_ptx_token t)
 {
     const char *at = t.at + 1, *end = t.at + t.length;
@@ -116,7 +116,7 @@ static uint64_t vector_of(struct fr_ptx_token t)
     return at == end ? n : 0;
 }
 
-/* Of textures and such: only arrays of them take memory. */
+/* For references to textures and the like: only arrays of references take memory. */
 static uint64_t reference_bytes(struct fr_ptx_token t)
 {
     return fr_ptx_is(t, ".texref") ? 52 : fr_ptx_is(t, ".surfref") ? 28 : fr_ptx_is(t, ".samplerref") ? 20 : 0;
@@ -154,9 +154,9 @@ static struct head read_head(struct reader *r)
     return h;
 }
 
-/* ---- a name with what follows it ---- */
+/* ---- a name and what follows it ---- */
 
-/* [] may stand first: then the value says how many. */
+/* [] may come first: then the value determines the number. */
 static bool read_dimensions(struct reader *r, uint64_t *count, bool *array, bool *open)
 {
     uint64_t n;
@@ -219,21 +219,21 @@ static bool read_name(struct reader *r, struct variable *v)
 
 enum found { NONE, VARIABLE, WRONG };
 
-/* At the space's word: can this be nothing else? */
+/* At the word of the space: is this certainly a declaration? */
 static bool begins_declaration(const struct reader *r)
 {
     bool parameter = r->open > 0 && fr_ptx_is(r->before, ".ptr");
     return !parameter && (r->depth <= 0 || r->word.kind != FR_PTX_WORD);
 }
 
-/* The names up to the semicolon, read once in advance. */
+/* Reads the names up to the semicolon once in advance. */
 static enum found look_ahead(struct reader r, bool cvta, bool declared)
 {
     const struct head h = r.head;
     struct variable v;
     bool certain = declared || h.aligned, good;
     int names = 0;
-    if (at_mark(&r, ';')) return NONE; /* of nothing */
+    if (at_mark(&r, ';')) return NONE; /* without names */
     if (!h.element && !h.unknown) return declared ? WRONG : NONE;
     do {
         good = read_name(&r, &v);
@@ -272,7 +272,7 @@ static bool is_same(const struct variable *a, const struct variable *b)
     return !a->inner && a->name.length == b->name.length && !memcmp(a->name.at, b->name.at, a->name.length) && a->bytes >= b->bytes;
 }
 
-/* An external variable is there once: where it is defined, or else where it is first declared. */
+/* An external variable exists once: where it is defined, or otherwise where it is first declared. */
 static bool is_elsewhere(const char *text, size_t length, const struct variable *external)
 {
     struct reader r = reader_of(text, length, external->space);
@@ -282,9 +282,10 @@ static bool is_elsewhere(const char *text, size_t length, const struct variable 
     return false;
 }
 
-/* ---- where they stand ---- */
+/* ---- layout ---- */
 
-/* A section: bytes by the power of two that they are aligned to, each rounded up to it but for one, of which `slack` is more. */
+/* A section: for each power of two, the bytes of the variables that are aligned to it, each rounded up. One of these need not
+ * be rounded up: `slack` is the least that the rounding has added to a variable. */
 struct section {
     struct {
         uint64_t bytes, slack;
@@ -326,7 +327,7 @@ static bool bytes_of(const char *text, size_t length, const char *space, uint64_
 
 bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes) { return bytes_of(text, length, ".global", bytes); }
 
-/* A module has one bank of them, older texts up to eleven. */
+/* A module has one bank of constants; older texts have up to eleven. */
 static uint64_t constants(const char *text, size_t length)
 {
     uint64_t bytes = 0;

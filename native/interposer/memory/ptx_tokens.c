@@ -1,5 +1,5 @@
-/* As ptxas splits a text (tests/interposer/ptx_test.py holds it to that): directives need no space between them, a string has no
- * escapes and may contain line ends, and a line comment ends at '\n' only. */
+/* Splits a text as ptxas does (tests/interposer/ptx_test.py checks that): directives need no space between them, a string has
+ * no escapes and may contain line ends, and a line comment ends only at '\n'. */
 #include "memory/ptx_tokens.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ static bool begins_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && 
 static bool goes_on(char c) { return digit(c) || (begins_word(c) && c != '%'); }
 static bool space(char c) { return (c > 0 && c <= ' ') || c == 127; }
 
-/* The place behind what ends a string or a comment. */
+/* The position after the mark that ends a string or a comment. */
 static const char *behind(const char *at, const char *end, const char *mark, size_t length)
 {
     for (; (size_t)(end - at) >= length; at++)
@@ -63,7 +63,7 @@ bool fr_ptx_is(struct fr_ptx_token token, const char *text)
 
 static unsigned digit_of(char c) { return digit(c) ? (unsigned)(c - '0') : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (unsigned)((c | 0x20) - 'a') + 10 : 99; }
 
-/* 0x1F, 017, 0b11, 15, each also with a U behind it; WARP_SZ is 32. */
+/* 0x1F, 017, 0b11, 15, each optionally followed by U; WARP_SZ is 32. */
 bool fr_ptx_number(struct fr_ptx_token t, uint64_t *value)
 {
     if (fr_ptx_is(t, "WARP_SZ")) return *value = 32, true;

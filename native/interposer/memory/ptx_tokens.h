@@ -1,4 +1,4 @@
-/* The tokens of a PTX text. */
+/* The tokens of a PTX text (see ptx_tokens.c). */
 #ifndef FRACTILE_PTX_TOKENS_H
 #define FRACTILE_PTX_TOKENS_H
 
@@ -10,21 +10,21 @@ enum fr_ptx_kind { FR_PTX_END, FR_PTX_WORD, FR_PTX_DIRECTIVE, FR_PTX_NUMBER, FR_
 
 struct fr_ptx_token {
     enum fr_ptx_kind kind;
-    const char *at; /* a directive's begins with its dot */
+    const char *at; /* of a directive: at its dot */
     size_t length;
 };
 
-/* What is left to read. */
+/* The rest of the text. */
 struct fr_ptx_text {
     const char *at, *end;
 };
 
-/* What does not end (a string, a comment) ends the text. */
+/* Returns the next token. A string or comment without an end extends to the end of the text. */
 struct fr_ptx_token fr_ptx_next(struct fr_ptx_text *text);
 
 bool fr_ptx_is(struct fr_ptx_token token, const char *text);
 
-/* Of an integer; more than 64 bits hold is UINT64_MAX. false: it is none. */
+/* The value of an integer; UINT64_MAX if it does not fit into 64 bits. False: not an integer. */
 bool fr_ptx_number(struct fr_ptx_token token, uint64_t *value);
 
 #endif

@@ -1,4 +1,5 @@
-/* A stream is made, or about to be destroyed: what is remembered under its handle goes, since a new stream may get that of an old one. */
+/* Called when a stream is made or about to be destroyed: what is remembered under its handle is dropped, since a new stream may
+ * get the handle of an old one. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
@@ -12,7 +13,7 @@
 
 #include <stdatomic.h>
 
-/* A stream that is being captured captures no more, and its handle may come back at once. */
+/* A destroyed stream's capture is over, and its handle may be reused at once. */
 static CUresult ended(CUstream s, CUresult r)
 {
     if (!r) fr_capture_stream_ended(s);

@@ -1,4 +1,4 @@
-/* Streams of the application: who they are, and whether they are being captured. */
+/* Streams of the application: their identity, and whether they are being captured. */
 #include "memory/streams.h"
 
 #include "base/compiler.h"
@@ -55,7 +55,7 @@ void fr_capture_changes_enter(CUstream s)
 
 void fr_capture_changes_leave(void) { fr_mutex_unlock(&changing); }
 
-static struct fr_question captured; /* what fr_capture_hold has asked, until fr_captured; under `changing` */
+static struct fr_question captured; /* the query of fr_capture_hold, until fr_captured; under `changing` */
 
 CUcontext fr_context_of_stream(CUstream s)
 {
@@ -64,7 +64,8 @@ CUcontext fr_context_of_stream(CUstream s)
     return (made ? REAL(cuStreamGetCtx)(s, &c) : REAL(cuCtxGetCurrent)(&c)) ? NULL : c;
 }
 
-/* A context takes its streams with it, and their handles may come back as those of others. True: who ends this one waits until fr_asked. */
+/* A context takes its streams with it, and their handles may be reused for others. True: a call that ends this context waits
+ * until fr_asked. */
 static bool context_stays(CUstream s)
 {
     CUcontext c = fr_context_of_stream(s);
@@ -76,7 +77,7 @@ static bool context_stays(CUstream s)
     return false;
 }
 
-/* An error of a capture that forbids the question forbids the call as well. */
+/* If a capture forbids this query with an error, it forbids the call as well. */
 static bool is_captured(CUstream s)
 {
     int status = 0;
@@ -92,7 +93,7 @@ bool fr_capture_hold(CUstream s)
         if (is_captured(s)) return true;
         fr_asked(&captured);
     } else {
-        atomic_fetch_add(changes_of(s), 1); /* it may be captured all the same */
+        atomic_fetch_add(changes_of(s), 1); /* it may be captured nevertheless */
     }
     fr_mutex_unlock(&changing);
     return false;

@@ -1,5 +1,5 @@
-/* Calls that wait for work: the driver gives unused memory of pools back in them, down to the release threshold, and linear
- * memory that was freed in a stream. They cost two looks at a flag as long as this process has neither. */
+/* Calls that wait for work: in them the driver gives back unused memory of pools, down to the release threshold, and linear
+ * memory that was freed in a stream. They cost two flag checks as long as this process has neither. */
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "resolve/real.h"
@@ -37,7 +37,8 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     return r;
 }
 
-/* A query that says "done" is no synchronisation: what it brings back of pools is read off, of linear memory nothing is known. */
+/* A query that returns "done" is not a synchronisation: the pool memory that it brings back is read from the driver, and about
+ * linear memory it proves nothing. */
 static CUresult query(CUresult (*real)(CUstream), CUstream s)
 {
     struct fr_shrinking shrinking;
@@ -73,7 +74,7 @@ static CUresult current(CUcontext none)
     return REAL(cuCtxSynchronize)();
 }
 
-/* Waiting for a context is waiting for each of its streams. NULL: the current one. */
+/* Waiting for a context waits for each of its streams. NULL: the current one. */
 static CUresult context(CUresult (*real)(CUcontext), CUcontext given)
 {
     CUcontext c = given;

@@ -1,5 +1,5 @@
-/* Tiles of sparse and deferred arrays: mapped to memory of cuMemCreate, they keep it alive as a mapping does (holding.c), with
- * the array as owner, until another mapping takes the place, an unmapping empties it, or the array is destroyed. */
+/* Tiles of sparse and deferred arrays. A tile that is mapped to memory of cuMemCreate keeps it alive as a mapping does
+ * (holding.c), with the array as owner, until another mapping replaces it, an unmapping empties it, or the array is destroyed. */
 #include "memory/tiles.h"
 
 #include "base/compiler.h"
@@ -24,7 +24,7 @@ static uint64_t mix(uint64_t h, uint64_t word)
     return h ^ h >> 31;
 }
 
-/* A number for the place within the array; the sizes are no part of it. */
+/* A number for the place within the array; the sizes are not part of it. */
 static uint64_t place_of(const CUarrayMapInfo *i)
 {
     if (i->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL)
@@ -35,7 +35,7 @@ static uint64_t place_of(const CUarrayMapInfo *i)
 
 static uint64_t array_of(const CUarrayMapInfo *i) { return (uint64_t)(uintptr_t)i->resource.array; }
 
-/* The tiles go with the array's context too; the array itself is charged nothing, so nobody else remembers it. */
+/* The tiles go with the array's context too. The array itself has no charge, so there is no other record of it. */
 static void note(const CUarrayMapInfo *i)
 {
     CUcontext context;
@@ -62,7 +62,7 @@ static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUar
     return r;
 }
 
-/* One by one, so that what was done before an error is known. */
+/* One by one, so that it is known what was done before an error. */
 static CUresult map_all(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *list, unsigned count, CUstream stream)
 {
     if (!list || count == 0) return call(list, count, stream);

@@ -1,4 +1,4 @@
-/* Around the destruction of an array, whose tiles hold memory: see tiles.c. */
+/* Around the destruction of an array whose tiles hold memory (see tiles.c). */
 #ifndef FRACTILE_MEMORY_TILES_H
 #define FRACTILE_MEMORY_TILES_H
 

@@ -1,3 +1,4 @@
+/* Turns at memory whose size only the driver knows: see turn.h. */
 #include "memory/turn.h"
 
 #include "base/compiler.h"
@@ -21,7 +22,7 @@ void fr_turn_give(struct fr_turn *t, fr_turn_compare *compare, void *memory)
     do {
         while (atomic_load(&t->stale) && atomic_exchange(&t->stale, false)) compare(memory);
         fr_mutex_unlock(&t->lock);
-        /* Somebody may have found the turn taken after the last comparison, and left it to us. */
+        /* Another thread may have found the turn taken after the last comparison, and left the comparison to this one. */
     } while (unlikely(atomic_load(&t->stale)) && fr_mutex_try(&t->lock));
     fr_free_end(&back, 0);
 }
@@ -34,7 +35,7 @@ void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void 
     if (unlikely(!free_now)) {
         atomic_store(&t->stale, true);
         if (!fr_mutex_try(&t->lock)) {
-            fr_free_end(&back, 0); /* whoever has the turn has announced one, too */
+            fr_free_end(&back, 0); /* the thread that has the turn has also announced one */
             return;
         }
     }

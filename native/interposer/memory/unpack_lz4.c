@@ -1,4 +1,4 @@
-/* The LZ4 block format: runs of literal bytes, each followed by a copy of what came out before. */
+/* Unpacks the LZ4 block format: runs of literal bytes, each followed by a copy of earlier output. */
 #include "memory/unpack.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct block {
     size_t length, room;
 };
 
-/* A length of 15 goes on in the bytes that follow, as long as they are 255. */
+/* A length of 15 continues in the following bytes, as long as they are 255. */
 static bool read_length(struct block *b, size_t *length)
 {
     uint8_t more = 255;
@@ -36,7 +36,7 @@ static bool copy_literals(struct block *b, size_t length)
     return true;
 }
 
-/* Byte by byte where source and target overlap: the copy then repeats itself. */
+/* Byte by byte if source and target overlap: the copy then repeats itself. */
 static bool copy_match(struct block *b, size_t offset, size_t length)
 {
     if (offset == 0 || offset > b->length || length > b->room - b->length) return false;

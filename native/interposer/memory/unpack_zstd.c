@@ -1,5 +1,5 @@
-/* Zstandard, RFC 8878: frames of blocks; a block is as it is, one byte repeated, or literals and the sequences that put them
- * together with what came out before. Dictionaries are not known; checksums are passed over. */
+/* Unpacks Zstandard, RFC 8878: frames of blocks. A block is stored bytes, one byte repeated, or literals and the sequences that
+ * combine them with earlier output. Dictionaries are not supported; checksums are ignored. */
 #include "memory/unpack.h"
 #include "memory/zstd_bits.h"
 #include "memory/zstd_tables.h"
@@ -17,7 +17,7 @@ enum { LITERALS, OFFSETS, MATCHES, CODES };
 struct frames {
     const uint8_t *at, *end;
     uint8_t *out;
-    size_t length, room, begin; /* begin: of the frame in out */
+    size_t length, room, begin; /* start of the frame in out */
     size_t literal_count;
     uint32_t recent[3];
     struct fr_huffman huffman;
@@ -143,7 +143,7 @@ static bool read_codes(struct frames *f, struct part *p, unsigned kind, unsigned
     return bytes != 0;
 }
 
-/* A code stands for a range of lengths: where it begins, and how many bits say which. */
+/* A code stands for a range of lengths: the start of the range, and how many further bits select the length. */
 static size_t literal_length(unsigned code, struct fr_bits *b)
 {
     static const uint8_t bits[] = {1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -158,7 +158,7 @@ static size_t match_length(unsigned code, struct fr_bits *b)
     return code < 32 ? code + 3u : base[code - 32] + fr_bits_take(b, bits[code - 32]);
 }
 
-/* 1 to 3 stand for the offsets used last; which of them depends on whether there are literals. */
+/* 1 to 3 stand for the offsets used last; which one depends on whether there are literals. */
 static uint32_t offset_of(struct frames *f, uint64_t value, bool literals)
 {
     unsigned which = value > 3 ? 3 : (unsigned)value - 1 + !literals;
@@ -264,7 +264,7 @@ static bool read_frame(struct frames *f)
 {
     bool checksum, last = false;
     uint32_t magic = f->end - f->at < 8 ? 0 : little(f->at, 4);
-    if (magic >> 4 == 0x184D2A5) { /* to be skipped */
+    if (magic >> 4 == 0x184D2A5) { /* a frame to be skipped */
         size_t size = little(f->at + 4, 4);
         f->at += 8;
         if (size > (size_t)(f->end - f->at)) return false;

@@ -1,13 +1,13 @@
-/* What the driver made past our functions. The runtime library makes primary contexts and, before CUDA 12, loads modules through
- * private tables (cuGetExportTable). Those are handed on as they are: the runtime proves by a hash over their addresses that the
- * driver is the vendor's, so a table of ours in their place would end it. Instead, from the first table that was handed out on,
- * calls that allocate, load or query look whether something is there that is not charged, and charge it, also above the quota:
+/* What the driver made without the library. The runtime library makes primary contexts and, before CUDA 12, loads modules
+ * through private tables (cuGetExportTable). Those are passed on as they are: the runtime proves by a hash over their addresses
+ * that the driver is the vendor's, so a replacement table would make the runtime stop. Instead, from the first returned table
+ * on, calls that allocate, load or query look for anything that is not charged, and charge it, even above the quota:
  *
- *   the current context    known by one look into a small table; one that is not known is charged at once
- *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)
- *   modules, the rest      the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- *                          function whose module is not known, and after every new context and every load of code; FR_DUE_MS
- *                          later, then less often
+ *   the current context    known by one look into a small table; an unknown one is charged at once
+ *   primary contexts       of devices where none is charged: looked for once in every tick of the coarse clock (4 ms)
+ *   modules, the rest      the driver's own figure for this process is compared with the ledger (own_figure.c): after the first
+ *                          use of a function whose module is not known, and after every new context and every load of code;
+ *                          FR_DUE_MS later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
 #include "memory/unseen.h"
@@ -48,7 +48,7 @@ static void give_back(int card, uint64_t bytes)
     fr_free_end(&op, bytes);
 }
 
-/* Charged first: who books it before us has charged it, too, and then ours goes back. */
+/* Charges first: a thread that booked it before this one has charged it, too, and then this charge goes back. */
 static void charge_primary(CUdevice device, int card)
 {
     uint64_t bytes = fr_context_size(card);
@@ -74,7 +74,7 @@ static void meet(CUcontext c, CUdevice device)
 {
     struct fr_record r;
     int card = fr_card_of(device);
-    if (card == FR_NO_CARD) fr_escape(); /* a card of others: nothing can be charged for it */
+    if (card == FR_NO_CARD) fr_escape(); /* not the container's card: nothing can be charged for it */
     else {
         if (fr_primary_unseen(device)) charge_primary(device, card);
         if (!fr_record_find(FR_CONTEXT, (uintptr_t)c, &r) && !fr_primary_is(device, c)) charge_context(c, card);
@@ -124,9 +124,9 @@ void fr_unseen_function(CUfunction f)
     if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & FR_UNSEEN_TABLES) look_at_module(f);
 }
 
-/* ---- private tables: the runtime library cannot live without them, so they are passed on as they are. Some of their functions
- * make contexts, load modules or reach a heap behind every hook: what they did is looked for above. Two that the runtime
- * itself never asks for exist for nothing else: that somebody asked for one is counted. ---- */
+/* ---- private tables. The runtime library cannot work without them, so they are passed on as they are. Some of their functions
+ * make contexts, load modules or reach a heap past every hook: the code above looks for their results. Two tables that the
+ * runtime itself never requests serve no other purpose: a request for one of these is counted. ---- */
 
 CUresult cuGetExportTable(const void **out, const CUuuid *id);
 

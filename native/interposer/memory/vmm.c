@@ -1,5 +1,5 @@
-/* Virtual memory management: physical memory is charged when it is created, by where it is created, and refunded when its last
- * reference and its last mapping are gone (holding.c). Addresses cost nothing. */
+/* Virtual memory management: physical memory is charged when it is created, on the card where it is created, and refunded when
+ * its last reference and its last mapping are gone (holding.c). Addresses cost nothing. */
 #include "base/compiler.h"
 #include "base/message.h"
 #include "resolve/real.h"
@@ -18,7 +18,7 @@
 
 /* ---- create ---- */
 
-/* There is no room for it, but is it a request that the driver would grant? If not, its error is the answer. */
+/* Called when there is no room. If the driver would not grant the request anyway, the driver's error is returned. */
 static CUresult refuse(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
     size_t granularity = 0;
@@ -37,7 +37,7 @@ static bool remember(CUmemGenericAllocationHandle number, int card, uint64_t byt
     struct fr_memory *m = fr_memory_new(card, bytes, FR_NO_OBJECT);
     if (!m) return false;
     bool ok = fr_handle_add(number, &m);
-    if (!ok) m->bytes = 0; /* the caller's to give back */
+    if (!ok) m->bytes = 0; /* the caller gives it back */
     fr_memory_unpin(m);
     return ok;
 }
@@ -59,7 +59,7 @@ static CUresult create(CUmemGenericAllocationHandle *out, size_t size, const CUm
     return r;
 }
 
-/* Another thread may change the properties, or the handle that was returned: the driver reads and writes copies of ours. */
+/* Another thread may change the properties, or the returned handle: the driver reads and writes our copies. */
 HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
     if (!out || !prop) return REAL(cuMemCreate)(out, size, prop, flags);
@@ -83,7 +83,8 @@ HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle number)
     return r;
 }
 
-/* The driver knows memory on a card there, or other memory than we do: it is being unmapped, or was mapped past us. */
+/* At this address the driver has memory on a card that is not in the table, or other memory than the table has: it is being
+ * unmapped, or was mapped without the library. */
 static bool is_strange(CUmemGenericAllocationHandle number, const struct fr_memory *m)
 {
     CUmemAllocationProp prop;
@@ -134,8 +135,9 @@ HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericA
     return r;
 }
 
-/* What another thread mapped while this call was on its way: did the call end it, or is it newer? The question holds the memory for a
- * moment, so what another thread lets go of meanwhile stays charged until it is over. */
+/* For mappings that another thread made while this call was under way: finds out whether the call ended them, or they are
+ * newer. The query holds the memory for a moment, so memory that another thread lets go of meanwhile stays charged until the
+ * query is over. */
 static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
 {
     struct fr_mapping b;
@@ -143,7 +145,7 @@ static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
     for (uint64_t from = va; fr_mapping_next(va, size, from, &b); from = b.place + 1) {
         CUresult r = REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place);
         if (!r) REAL(cuMemRelease)(number), fr_mappings_keep_one(g, b.place, number);
-        if (r == CUDA_ERROR_INVALID_VALUE) fr_mapping_drop(g, &b); /* any other error says nothing of the mapping */
+        if (r == CUDA_ERROR_INVALID_VALUE) fr_mapping_drop(g, &b); /* any other error proves nothing about the mapping */
         fr_memory_unpin(b.memory);
     }
 }
@@ -155,7 +157,7 @@ HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
     fr_mappings_remove(&g, 0, 0, va, size);
     CUresult r = REAL(cuMemUnmap)(va, size);
     fr_mappings_removed(&g, 0, 0, va, size, r == CUDA_SUCCESS);
-    fr_numbers_enter(); /* what was mapped so far stands in the table */
+    fr_numbers_enter(); /* the table now has all mappings made so far */
     end_what_is_gone(&g, va, size);
     fr_numbers_leave();
     fr_release_end(&g);

@@ -1,5 +1,5 @@
-/* Streams of bits as Zstandard writes them (RFC 8878): headers of tables are read forwards; codes backwards, from the last set
- * bit of the last byte. */
+/* Bit streams of Zstandard (RFC 8878): headers of tables are read forwards; codes are read backwards, from the last set bit of
+ * the last byte. */
 #ifndef FRACTILE_ZSTD_BITS_H
 #define FRACTILE_ZSTD_BITS_H
 
@@ -13,10 +13,10 @@ static inline unsigned fr_high_bit(uint64_t n) { return 63u - (unsigned)__builti
 struct fr_bits {
     const uint8_t *in;
     size_t size;
-    int64_t left; /* bits that were not read yet; below 0: more was read than there is */
+    int64_t left; /* unread bits; below 0: more was read than exists */
 };
 
-/* The bits from `at` on: 57 at least where there are so many, 0 beyond the end. */
+/* The bits from `at` on: at least 57 if there are that many, and 0 beyond the end. */
 static inline uint64_t fr_bits_at(const struct fr_bits *b, size_t at)
 {
     uint64_t word = 0;
@@ -25,7 +25,7 @@ static inline uint64_t fr_bits_at(const struct fr_bits *b, size_t at)
     return word >> at % 8;
 }
 
-/* The next n bits of a backward stream, n <= 32; before its beginning stand zeros. */
+/* The next n bits of a backward stream, n <= 32; zeros before its beginning. */
 static inline uint32_t fr_bits_peek(const struct fr_bits *b, unsigned n)
 {
     int64_t from = b->left - (int64_t)n;

@@ -1,3 +1,4 @@
+/* Reads the tables of codes in Zstandard (RFC 8878), finite state entropy and Huffman, and decodes with them. */
 #include "memory/zstd_tables.h"
 
 #include "memory/zstd_bits.h"
@@ -18,7 +19,7 @@ void fr_fse_set(struct fr_fse *t, uint8_t symbol)
     t->state[0].symbol = symbol, t->state[0].bits = 0, t->state[0].base = 0;
 }
 
-/* Rare symbols (count -1) stand at the end with one state each; the others are spread over what is left, by a fixed step. */
+/* Rare symbols (count -1) are at the end with one state each; the others are spread over the remaining states, by a fixed step. */
 static bool spread(struct fr_fse *t, const int16_t *counts, unsigned symbols, uint16_t *next)
 {
     unsigned size = 1u << t->log, high = size - 1, step = (size >> 1) + (size >> 3) + 3, at = 0;
@@ -49,7 +50,7 @@ bool fr_fse_build(struct fr_fse *t, const int16_t *counts, unsigned symbols, uns
     return t->known = true;
 }
 
-/* One count: fewer bits for small values, as far as what is left to give allows to tell them apart. */
+/* One count: small values have fewer bits, as far as the remaining total allows distinguishing them. */
 static int read_count(struct fr_bits *b, size_t *at, int left)
 {
     unsigned bits = fr_high_bit((uint64_t)left + 1) + 1;
@@ -63,7 +64,7 @@ static int read_count(struct fr_bits *b, size_t *at, int left)
     return (int)(value > low ? value - spare : value) - 1;
 }
 
-/* A count of 0 is followed by how many more of them there are. */
+/* A count of 0 is followed by the number of further zeros. */
 static bool read_zeros(struct fr_bits *b, size_t *at, int16_t *counts, unsigned *n, unsigned symbols)
 {
     unsigned more;
@@ -104,7 +105,7 @@ static unsigned step(const struct fr_fse *t, unsigned state, struct fr_bits *b)
     return t->state[state].base + fr_bits_take(b, t->state[state].bits);
 }
 
-/* Two states take turns until one cannot go on; the other has one symbol left. */
+/* Two states alternate until one cannot continue; the other has one symbol left. */
 static unsigned read_weights(const struct fr_fse *t, const uint8_t *in, size_t size, uint8_t *weights)
 {
     struct fr_bits b;
@@ -140,7 +141,7 @@ static bool add_last_weight(uint8_t *weights, unsigned *n, unsigned *log)
     return true;
 }
 
-/* Long codes first; a symbol of weight w stands in 2^(w-1) places. */
+/* Long codes first; a symbol of weight w takes 2^(w-1) places. */
 static void fill_codes(struct fr_huffman *t, const uint8_t *weights, unsigned n)
 {
     unsigned at = 0;

@@ -1,4 +1,4 @@
-/* The two kinds of codes in Zstandard: finite state entropy, and Huffman's. */
+/* The two kinds of codes in Zstandard (see zstd_tables.c): finite state entropy, and Huffman. */
 #ifndef FRACTILE_ZSTD_TABLES_H
 #define FRACTILE_ZSTD_TABLES_H
 
@@ -16,7 +16,7 @@ struct fr_fse {
 };
 
 struct fr_huffman {
-    unsigned log; /* 0: there is none yet */
+    unsigned log; /* 0: no table yet */
     struct { uint8_t symbol, bits; } code[1 << FR_HUFFMAN_LOG];
 };
 
@@ -24,7 +24,7 @@ struct fr_huffman {
 size_t fr_fse_read(struct fr_fse *t, const uint8_t *in, size_t size, unsigned most_log, unsigned symbols);
 size_t fr_huffman_read(struct fr_huffman *t, struct fr_fse *scratch, const uint8_t *in, size_t size);
 
-void fr_fse_set(struct fr_fse *t, uint8_t symbol); /* one symbol, always */
+void fr_fse_set(struct fr_fse *t, uint8_t symbol); /* always this one symbol */
 bool fr_fse_build(struct fr_fse *t, const int16_t *counts, unsigned symbols, unsigned log);
 bool fr_huffman_decode(const struct fr_huffman *t, const uint8_t *in, size_t size, uint8_t *out, size_t count);
 
