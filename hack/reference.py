@@ -1,9 +1,9 @@
 """Writes the pages of docs/reference that are generated from the code: ``make reference``. A test compares them.
 
-commands.md      every command and option, from the command lines themselves
-chart-values.md  every value of the chart, from charts/fractile/values.yaml and its comments
-resources.md     every resource and annotation that pods may name, from the table of dialects
-refusals.md      every code of a refusal, from model/refusal.py
+commands      every command and option, from the command lines themselves
+chart-values  every value of the chart, from charts/fractile/values.yaml and its comments
+resources     every resource and annotation that pods may name, from the table of dialects
+refusals      every code of a refusal, from model/refusal.py
 """
 
 import importlib

@@ -18,17 +18,16 @@
 
 /* ---- create ---- */
 
-/* Called when there is no room. If the driver would not grant the request anyway, the driver's error is returned. */
-static CUresult refuse(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+/* The answer when there is no room: that of the driver to a request that it would not grant in any case (cuMemCreate: flags must
+ * be 0, the size a multiple of the granularity). The driver is not asked: it would be given a request without a reservation. */
+static CUresult refuse(size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
     size_t granularity = 0;
-    bool good = !flags && size && !REAL(cuMemGetAllocationGranularity)(&granularity, prop, 0) && granularity && size % granularity == 0;
-    if (good && fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process_state() == FR_ENFORCE)
-        fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", fr_device_of_location(&prop->location));
-    if (good) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
+    CUresult r = REAL(cuMemGetAllocationGranularity)(&granularity, prop, 0);
     if (r) return r;
-    REAL(cuMemRelease)(*out);
+    if (flags || !size || !granularity || size % granularity) return CUDA_ERROR_INVALID_VALUE;
+    if (fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process_state() == FR_ENFORCE)
+        fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", fr_device_of_location(&prop->location));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -47,7 +46,7 @@ static CUresult create(CUmemGenericAllocationHandle *out, size_t size, const CUm
     if (!fr_is_on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
     struct fr_op op;
     int card = fr_card_of(fr_device_of_location(&prop->location));
-    if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
+    if (fr_op_begin(&op, card, size)) return refuse(size, prop, flags);
     fr_numbers_enter();
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (!r && !remember(*out, card, size)) {
