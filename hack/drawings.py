@@ -161,7 +161,58 @@ def path_of_a_pod() -> Picture:
     return picture
 
 
-DRAWINGS = {"cards.svg": cards, "path-of-a-pod.svg": path_of_a_pod}
+# The modules that a call passes, in their order: module, function, what it does. A test follows the calls.
+FILTER = (
+    ("extender/app", "Extender.filter", "a body comes in, an answer goes out"),
+    ("wire/kubernetes/extender", "decode_args", "pod and names of nodes"),
+    ("dialects/table", "parse_pod", "what each container asks for"),
+    ("ledger/classes", "resolve", "which cards a class stands for now"),
+    ("extender/policies", "NodePolicies.asking", "which policy compares nodes for this pod"),
+    ("extender/filter", "filter_nodes", "the step itself"),
+    ("ledger/usage", "LedgerUsage.allowance", "what the quota leaves to the namespace"),
+    ("policy/cards/kinds", "parts", "the request by kind of device"),
+    ("ledger/scan", "now", "all nodes at once, by arrays"),
+    ("policy/cards/choice", "fits", "one node exactly, where sums do not decide"),
+    ("policy/cards/reasons", "explain", "why a node does not fit, in numbers"),
+    ("extender/naming", "Naming.concerns", "how many of the best are named"),
+)
+BIND = (
+    ("extender/app", "Extender.bind", "a body comes in, an answer goes out"),
+    ("extender/bind", "Binder.bind", "the four steps"),
+    ("watch/waiting_pods", "WaitingPods.find", "what the pod asks for, as seen in the watch"),
+    ("ledger/classes", "resolve", "which cards a class stands for now"),
+    ("ledger/usage", "LedgerUsage.allowance", "what the quota leaves to the namespace"),
+    ("policy/quota", "plan_within", "a plan within that"),
+    ("policy/cards/plan", "plan", "the cards of all containers, or a refusal"),
+    ("policy/cards/choice", "choose", "the only place where cards are chosen"),
+    ("ledger/ledger", "Ledger.assume", "charged, before anything is written"),
+    ("dialects/table", "placement_annotations", "annotations of the pod's family"),
+    ("wire/fractile/placement", "encode", "the placement, as an annotation"),
+    ("kube/client", "KubeClient.bind", "the one write"),
+)
+
+
+def path_of_a_call() -> Picture:
+    """The modules that filter and bind pass."""
+    row, top, width = 44, 62, 460
+    height = top + row * max(len(FILTER), len(BIND)) + 10
+    picture = Picture(2 * width + 20, height, "The modules that a call of filter and a call of bind pass")
+    for column, (verb, steps) in enumerate((("filter", FILTER), ("bind", BIND))):
+        left = 20 + column * width
+        picture.text(left, 32, verb, size=16, bold=True, colour="#22538f")
+        picture.text(left + 60, 32, f"{len(steps)} modules", size=11, colour=FAINT)
+        for n, (module, function, what) in enumerate(steps):
+            y = top + n * row
+            picture.box(left, y - 14, width - 30, 34, "#f8fafb")
+            picture.text(left + 10, y, module, size=12, bold=True)
+            picture.text(left + 210, y, function, size=11, colour="#22538f")
+            picture.text(left + 10, y + 14, what, size=10, colour=FAINT)
+            if n + 1 < len(steps):
+                picture.arrow((left + 14, y + 20), (left + 14, y + row - 14))
+    return picture
+
+
+DRAWINGS = {"cards.svg": cards, "path-of-a-pod.svg": path_of_a_pod, "path-of-a-call.svg": path_of_a_call}
 
 
 def main() -> None:
