@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo drawings reference test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
+.PHONY: help install demo docs drawings reference test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ soak: $(INSTALLED) ## create and delete pods for an hour, and check whether memo
 
 reference: $(INSTALLED) ## write the pages of docs/reference that are generated from the code
 	@$(BIN)/python hack/reference.py
+
+docs: $(INSTALLED) ## build the site of the documentation into build/site; a link or anchor that leads nowhere fails
+	@$(BIN)/python -m pip install --quiet -e '.[docs]' -c constraints.txt
+	@$(BIN)/sphinx-build -q -W --keep-going -j 1 -c docs/site -b html docs build/site
+	@echo "  build/site/index.html"
 
 drawings: $(INSTALLED) ## draw the pictures of README and docs (hack/drawings.py)
 	@$(BIN)/python hack/drawings.py

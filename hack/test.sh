@@ -154,6 +154,7 @@ native() { # the tests in C: shows every failure, and otherwise only skipped tes
 check "format (ruff)" "$bin/ruff" format --check --quiet .
 check "style (ruff)" "$bin/ruff" check --quiet .
 check "rings (import-linter)" "$bin/lint-imports"
+check "links of the pages (sphinx)" make docs
 if [ "${1:-}" = lint ]; then
     check "types (pyright)" "$bin/pyright"
     exit 0
