@@ -9,6 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bin=.venv/bin
+export PYTEST_ADDOPTS="--durations=20 --durations-min=5 ${PYTEST_ADDOPTS:-}" # the slowest tests of each part are printed
 logs=$(mktemp -d)
 log=$logs/now
 summary=$logs/summary
