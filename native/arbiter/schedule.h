@@ -64,7 +64,7 @@ struct schedule_seat {
     uint64_t gang;        /* bit set of cards that it wants together, including this one */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as announced, or began to drain; 0: none */
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: announced, or drains since; 0: none */
     bool waits;         /* it understands grants that come before the turn begins */
     uint32_t processes; /* number of its processes that have the turn; 0: unknown, counts as one */
     uint32_t follows;   /* the tenant whose turn was passed on to this one */
