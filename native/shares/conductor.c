@@ -239,7 +239,7 @@ static void print_latencies(const struct tenant *t)
 }
 
 /* Who departs ends by itself, and well; anything else would be taken for a tenant that gets nothing. */
-static void see_who_died(void)
+static void check_for_deaths(void)
 {
     int status;
     for (int i = 0; i < child_count; i++) {
@@ -273,7 +273,7 @@ int main(int count, char **arguments)
         if (!at) start_meters();
     }
     print_meters();
-    see_who_died();
+    check_for_deaths();
     for (int i = 0; i < tenant_count; i++) print_latencies(&tenants[i]);
     fflush(stdout);
     end_all();

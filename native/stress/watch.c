@@ -85,7 +85,7 @@ static bool is_on_a_lane(const struct board *b, uint32_t pid)
 }
 
 /* A process that ends lets go of its memory in the driver first, and in the library when it is over: on a busy machine seconds later. */
-static bool somebody_ends(const struct watch *w)
+static bool any_process_ends(const struct watch *w)
 {
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &w->sim->state->processes[i];
@@ -102,7 +102,7 @@ static bool all_still(struct watch *w)
         bool still = true;
         herd_tend(w->herd, true);
         for (int i = 0; i < (int)board_of(w)->workers && still; i++) still = worker_is_still(w, i);
-        if (still && !somebody_ends(w)) return true;
+        if (still && !any_process_ends(w)) return true;
         if (sim_now() - from > HANG_NS) return false;
         nap();
     }
@@ -294,7 +294,7 @@ static void audit(struct watch *w, int container)
 
 void watch_last(struct watch *w)
 {
-    for (uint64_t from = sim_now(); somebody_ends(w) && sim_now() - from < HANG_NS; nap()) herd_tend(w->herd, false);
+    for (uint64_t from = sim_now(); any_process_ends(w) && sim_now() - from < HANG_NS; nap()) herd_tend(w->herd, false);
     reap(w);
     watch_audit(w);
     for (int i = 0; i < (int)board_of(w)->containers; i++) {

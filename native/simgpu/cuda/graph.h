@@ -68,7 +68,7 @@ void sim_owned_drop(CUgraphNodeParams *p);
 
 /* graph_update.c */
 int sim_graph_difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where); /* 0, or why one cannot replace the other */
-struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n);                      /* the same node in the executable graph's own copy */
+struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n);                      /* the node in the executable copy */
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_drop(struct sim_graph *g);

@@ -159,7 +159,7 @@ static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_c
 }
 
 /* Keeps the bytes charged while only an open descriptor holds them. */
-static void leave_to_nobody(struct sim_state *s, struct sim_charge *c)
+static void leave_unclaimed(struct sim_state *s, struct sim_charge *c)
 {
     unbook(s, c);
     SIM_POINT();
@@ -176,7 +176,7 @@ static bool leave_object(struct sim_host *host, struct sim_charge *c)
     if (heir && c->bytes) hand_over(host->state, c, heir);
     if (heir) return false;
     if (sim_descriptor_open(host, c->object)) {
-        if (c->process != SIM_NOBODY) leave_to_nobody(host->state, c);
+        if (c->process != SIM_NOBODY) leave_unclaimed(host->state, c);
         return true;
     }
     sim_object_path(host, c->object, path, sizeof path);
