@@ -42,7 +42,7 @@ def is_told_ahead() -> bool:
         return True
 
 
-def test_who_is_next_is_told_before_its_turn_when_that_begins() -> None:
+def test_the_next_container_is_told_before_its_turn_when_that_begins() -> None:
     if not any(is_told_ahead() for _ in range(20)):
         raise suite.Skip("the machine was never awake in time")
 

@@ -72,7 +72,7 @@ def test_its_own_turn_is_not_charged_twice() -> None:
         one.say(DONE, lease=lease)
 
 
-def test_who_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
+def test_a_process_that_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
     with two() as node:
         one = node.client("one")
         goes_on_saying(HOLDS_BACK, 2, one)
@@ -82,7 +82,7 @@ def test_who_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
         assert charged(node) == 0
 
 
-def test_from_its_last_word_who_holds_work_back_pays_when_it_falls_silent() -> None:
+def test_from_its_last_message_a_process_that_holds_work_back_pays_when_it_falls_silent() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("one")
         goes_on_saying(HOLDS_BACK, 0.5, one, other)
@@ -93,7 +93,7 @@ def test_from_its_last_word_who_holds_work_back_pays_when_it_falls_silent() -> N
         near(charged(node), SILENT + 0.5)
 
 
-def test_a_pause_of_the_arbiter_is_nobodys_silence() -> None:
+def test_a_pause_of_the_arbiter_is_not_a_silence_of_processes() -> None:
     with two() as node:
         one = node.client("one")
         goes_on_saying(HOLDS_BACK, 0.5, one)

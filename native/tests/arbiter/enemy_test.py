@@ -24,7 +24,7 @@ def neighbours_keep_their_shares(b: Books, window: int = WINDOW) -> None:
     near(first - second, 0, 5)
 
 
-def test_who_never_gives_a_lease_back() -> None:
+def test_a_container_that_never_gives_a_lease_back() -> None:
     b = beside(Part("bad", "late"))
     neighbours_keep_their_shares(b)
     assert b.events()["bad late"] >= 1
@@ -32,24 +32,24 @@ def test_who_never_gives_a_lease_back() -> None:
     assert seat["state"] == "late" and seat["debtNs"] > 0.1e9, seat
 
 
-def test_who_takes_leases_from_many_processes_and_never_gives_one_back() -> None:
+def test_a_container_that_takes_leases_from_many_processes_and_never_gives_one_back() -> None:
     b = beside(Part("bad", "late", processes=20), Part("bad", "work"))
     neighbours_keep_their_shares(b)
 
 
-def test_who_floods_the_socket() -> None:
+def test_a_container_that_floods_the_socket() -> None:
     b = beside(Part("bad", "flood", "n=100"), Part("bad", "work"))
     neighbours_keep_their_shares(b)
     assert b.events()["bad flood"] >= 3
 
 
-def test_who_speaks_nonsense() -> None:
+def test_a_container_that_speaks_nonsense() -> None:
     b = beside(Part("bad", "nonsense", "n=5"), Part("bad", "work"))
     neighbours_keep_their_shares(b)
     assert b.events()["bad nonsense"] >= 5000
 
 
-def test_who_connects_ten_thousand_times() -> None:
+def test_a_container_that_connects_ten_thousand_times() -> None:
     b = beside(Part("bad", "connect", "n=10000"), Part("bad", "work"))
     neighbours_keep_their_shares(b)
     near(b.share("a", 500, WINDOW) - b.share("b", 500, WINDOW), 0, 2)  # connections of one process count as one
@@ -57,18 +57,18 @@ def test_who_connects_ten_thousand_times() -> None:
     assert b.memory_kib() < SMALL_KIB, b.memory_kib()
 
 
-def test_who_forks_thousands_of_times() -> None:
+def test_a_container_that_forks_thousands_of_times() -> None:
     b = beside(Part("bad", "fork", "n=3000"))
     neighbours_keep_their_shares(b)
     assert b.memory_kib() < SMALL_KIB, b.memory_kib()
 
 
-def test_who_writes_garbage_into_its_region() -> None:
+def test_a_container_that_writes_garbage_into_its_region() -> None:
     b = beside(Part("bad", "work"), Part("bad", "garbage", arrive=300), Part("bad", "work", arrive=600))
     neighbours_keep_their_shares(b)
 
 
-def test_who_cuts_its_region_to_nothing() -> None:
+def test_a_container_that_cuts_its_region_to_nothing() -> None:
     b = beside(Part("bad", "work"), Part("bad", "truncate", arrive=300))
     neighbours_keep_their_shares(b)
 
@@ -76,30 +76,30 @@ def test_who_cuts_its_region_to_nothing() -> None:
 LIMITED = {"a": Terms(cores=40), "bad": Terms(cores=10, limit=10)}
 
 
-def test_who_has_no_descriptor_left_waits_for_one_and_is_not_free_of_its_limit() -> None:
+def test_a_program_without_a_descriptor_waits_for_one_and_is_not_free_of_its_limit() -> None:
     b = play(LIMITED, [Part("bad", "full")], 2000)
     assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
 
 
-def test_who_hides_the_socket_from_itself_by_another_root_directory_is_not_free_of_its_limit() -> None:
+def test_a_program_that_hides_the_socket_by_another_root_directory_is_not_free_of_its_limit() -> None:
     if os.getuid():
         raise suite.Skip("chroot is root's")
     b = play(LIMITED, [Part("bad", "rooted")], 2000, real=True)  # the virtual clock has files of its own
     assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
 
 
-def test_who_forbids_itself_to_connect_waits_and_is_not_free_of_its_limit() -> None:
+def test_a_program_that_forbids_itself_to_connect_waits_and_is_not_free_of_its_limit() -> None:
     for error in (errno.ENOENT, errno.ECONNREFUSED, errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.ENOSYS):
         b = play(LIMITED, [Part("bad", "boxed", f"n={error}")], 1000)
         assert b.share("bad", 0, 1000) <= 0.1, (error, b.share("bad", 0, 1000))
 
 
-def test_who_has_a_connect_of_its_own_that_finds_no_arbiter_keeps_its_limit() -> None:
+def test_a_program_with_a_connect_of_its_own_that_finds_no_arbiter_keeps_its_limit() -> None:
     b = play(LIMITED, [Part("bad", "liar")], 2000)
     assert 6 <= b.share("bad", 0, 2000) <= 14, b.share("bad", 0, 2000)
 
 
-def test_who_forbids_itself_to_connect_goes_on_while_no_arbiter_lives() -> None:
+def test_a_program_that_forbids_itself_to_connect_goes_on_while_no_arbiter_lives() -> None:
     kill = "slices=ROOT/slices program=ARBITER back=1000"
     b = play(LIMITED, [Part("bad", "boxed", f"n={errno.ENOENT} sync=1"), Part("a", "kill", kill, arrive=1000)], 3000)
     assert b.share("bad", 0, 1000) <= 0.1, b.share("bad", 0, 1000)
@@ -107,18 +107,18 @@ def test_who_forbids_itself_to_connect_goes_on_while_no_arbiter_lives() -> None:
     assert b.share("bad", 2150, 3000) <= 0.1, b.share("bad", 2150, 3000)
 
 
-def test_who_closes_its_connection_again_and_again_gets_no_more_than_its_limit() -> None:
+def test_a_program_that_closes_its_connection_again_and_again_gets_no_more_than_its_limit() -> None:
     for us in (1000, 50000, 1000000):  # in real time: the virtual clock waits for a message whose socket was closed
         b = play(LIMITED, [Part("bad", "closer", f"n={us}")], 4000, real=True)
         assert b.share("bad", 500, 4000) <= 14, (us, b.share("bad", 500, 4000))
 
 
-def test_who_takes_all_places_of_its_container_at_the_arbiter_is_not_free_of_its_limit() -> None:
+def test_a_program_that_takes_all_places_of_its_container_is_not_free_of_its_limit() -> None:
     b = play(LIMITED, [Part("bad", "connect", "n=1200"), Part("bad", "work", arrive=500)], 3000)
     assert b.share("bad", 500, 3000) <= 14, b.share("bad", 500, 3000)
 
 
-def test_who_fills_streams_that_it_holds_back_pays_for_them_when_they_run() -> None:
+def test_a_program_that_fills_streams_that_it_holds_back_pays_for_them_when_they_run() -> None:
     b = play(LIMITED, [Part("bad", "held", "n=8 us=1000")], 30000)
     assert b.share("bad", 0, 30000) <= 12.5, b.share("bad", 0, 30000)
     b = play(LIMITED, [Part("bad", "held", "n=8 us=1000"), Part("a", "work")], 30000)
@@ -157,7 +157,7 @@ def test_when_the_arbiter_is_killed_all_go_on_with_equal_shares_and_come_back_un
     near(b.share("a", 2150, 3500), 80, 4)
 
 
-def test_without_an_arbiter_a_hard_limit_does_not_hold_and_nobody_waits() -> None:
+def test_without_an_arbiter_a_hard_limit_does_not_hold_and_no_launch_waits() -> None:
     kill = "slices=ROOT/slices program=ARBITER"
     b = play({"a": Terms(cores=10, limit=10)}, [Part("a", "work"), Part("a", "kill", kill, arrive=1000)], 2000)
     near(b.share("a", 300, 1000), 10)

@@ -136,7 +136,7 @@ def two(first: str = "cores=50", second: str = "cores=50") -> Node:
     return Node(one=f"{A}=1GiB,{first}", two=f"{A}=1GiB,{second}")
 
 
-def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
+def test_a_container_alone_gets_the_card_until_another_wants_it() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         one.say(WANT)
@@ -151,7 +151,7 @@ def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
         one.wait_for(GRANT)
 
 
-def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
+def test_a_container_that_begins_before_the_turn_before_is_over_is_told_so() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         lease = one.granted()
@@ -165,7 +165,7 @@ def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
         assert one.gang == MAY_END | BEHIND
 
 
-def test_while_there_is_time_to_spare_two_have_the_card_together_and_who_stays_is_recalled() -> None:
+def test_while_there_is_time_to_spare_two_have_the_card_together_and_one_that_stays_is_recalled() -> None:
     with Node(together=True, one=f"{A}=1GiB,cores=50", two=f"{A}=1GiB,cores=50") as node:
         one, other = node.client("one"), node.client("two")
         other.say(DONE, lease=other.granted())  # the first turn of each is its own
@@ -217,7 +217,7 @@ print(child, flush=True); time.sleep(20)"""
             os.kill(child, signal.SIGKILL)
 
 
-def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
+def test_a_container_that_never_gives_back_is_skipped_again_and_again_and_seen() -> None:
     with two() as node:
         hostile, other = node.client("one"), node.client("two")
         hostile.granted()
@@ -227,7 +227,7 @@ def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
         assert "one: late" in node.events()
 
 
-def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
+def test_a_lease_is_given_back_only_by_its_holder() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         lease = one.granted()
@@ -237,7 +237,7 @@ def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
         assert other.hear(0.03) is None
 
 
-def test_nonsense_ends_the_connection_of_who_says_it_and_no_other() -> None:
+def test_nonsense_ends_the_connection_that_sent_it_and_no_other() -> None:
     with two() as node:
         honest = node.client("two")
         lease = honest.granted()
@@ -380,7 +380,7 @@ def a_full_folder(socket_: Path) -> None:
     (socket_ / "note").touch()
 
 
-def test_a_socket_that_goes_is_there_again_and_who_is_connected_stays() -> None:
+def test_a_socket_that_goes_is_made_again_and_connections_stay() -> None:
     with two() as node:
         first = node.client("one")
         first.granted()
@@ -458,7 +458,7 @@ def test_a_gang_that_gives_its_cards_back_one_after_the_other_is_not_left_withou
     play_two_gangs(0.02)
 
 
-def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:
+def test_a_gang_that_is_claimed_and_never_asked_for_delays_no_container() -> None:
     terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
     with Node(one=terms, two=terms) as node:
         hostile, other = node.client("one"), node.client("two")
@@ -468,7 +468,7 @@ def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:
             hostile.say(DONE, 0, lease=hostile.wait_for(GRANT)[2])
 
 
-def test_a_page_of_limits_that_cannot_be_read_is_an_event_and_holds_up_nobody() -> None:
+def test_a_limits_page_that_cannot_be_read_is_an_event_and_delays_no_container() -> None:
     with two() as node:
         one, page = node.client("one"), node.root / "one/limits"
         one.granted()
@@ -522,7 +522,7 @@ def test_a_page_in_the_middle_of_a_change_for_ever_still_gets_its_container_the_
         assert "half: limits" in node.events()
 
 
-def test_status_is_a_table_for_people_and_says_what_is_wrong_when_nobody_answers() -> None:
+def test_status_is_a_table_and_says_what_is_wrong_when_no_arbiter_answers() -> None:
     with two() as node:
         one = node.client("one")
         one.granted()

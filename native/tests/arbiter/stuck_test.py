@@ -38,7 +38,7 @@ def has_its_share(books: Books, us: int, processes: int = 1) -> None:
     assert share(books, "honest") >= 80 - OVER - not_paid_yet(us, processes), share(books, "honest")
 
 
-def test_kernels_of_any_length_keep_the_limit_of_who_is_alone() -> None:
+def test_kernels_of_any_length_keep_the_limit_of_a_container_alone() -> None:
     for us in (SECOND, 5 * SECOND, 7 * SECOND, 9 * SECOND):
         for role in ("work", "fresh"):
             keeps_its_limit(alone(Part("evil", role, f"us={us}")), us)

@@ -57,7 +57,7 @@ def test_a_call_into_a_higher_folder_is_named() -> None:
     assert said == "ledger/slot calls memory/pool (fr_pool_use), but order.txt lists memory after ledger\n"
 
 
-def test_hooks_are_nobodys() -> None:
+def test_hooks_belong_to_no_file() -> None:
     thunk = "build/interposer/resolve/thunks.o:0000000000000010 W cuMemAlloc_v2"
     assert drawn(thunk, defines("memory/linear_calls", "cuMemAlloc_v2"))[0] == 0
 

@@ -151,7 +151,7 @@ def test_the_largest_that_the_card_can_run_counts() -> None:
     assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1, 99_000, 0], "none is for the card"
 
 
-def test_a_packing_that_nobody_knows_is_unreadable() -> None:
+def test_an_unknown_packing_is_unreadable() -> None:
     image = bytearray(fat((2, 90, program(1000, 9000), "zstd")))
     image[16 + 64] ^= 0xFF
     assert read(bytes(image))[2] == 0

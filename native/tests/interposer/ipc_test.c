@@ -2,7 +2,7 @@
  * dies when. Of a small allocation the driver shares the whole granule. */
 #include "trio.h"
 
-static void who_opens_pays_nothing_while_the_maker_pays(void)
+static void an_opener_pays_nothing_while_the_maker_pays(void)
 {
     three();
     struct message h = handle_of(a, IPC, 0, 64 * MIB), again = handle_of(a, IPC, 0, 0);
@@ -31,7 +31,7 @@ static void share_one(int way)
 static CUresult free_made(void) { return order(a, IPC_FREE, 0, 0); }
 static CUresult free_imported(void) { return order(b, IPC_CLOSE, 0, 0); }
 
-static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
+static void no_order_of_leaving_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
 
 /* Pieces 0 and 1 lie in one granule; b has opened one of them, c the other. */
 static void small_pieces_share_their_granule_and_it_is_counted_once(void)
@@ -184,8 +184,8 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
 
 int main(void)
 {
-    IN(CARDS, who_opens_pays_nothing_while_the_maker_pays);
-    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, an_opener_pays_nothing_while_the_maker_pays);
+    IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, small_pieces_share_their_granule_and_it_is_counted_once);
     IN(CARDS, a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed);
     IN(CARDS, an_importers_context_takes_what_it_opened_along);

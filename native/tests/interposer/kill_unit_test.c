@@ -236,7 +236,7 @@ static unsigned round_of_victims(unsigned round)
 }
 
 /* Some points are come by only while somebody else is halfway through a change of the same card: victims that die nowhere else. */
-static unsigned die_where_nobody_did(unsigned round)
+static unsigned die_at_points_not_reached_yet(unsigned round)
 {
     struct fate fates[VICTIMS];
     unsigned kills = 0;
@@ -247,7 +247,7 @@ static unsigned die_where_nobody_did(unsigned round)
     return kills;
 }
 
-static void say_where_everybody_is(void)
+static void say_where_all_are(void)
 {
     fprintf(stderr, "lock of objects %u, paused %u\n", atomic_load(&fr_shared.region->object_lock), atomic_load(&board->paused));
     for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
@@ -265,7 +265,7 @@ static bool pause_workers(void)
     atomic_store(&board->paused, 0);
     atomic_fetch_add(&board->pause, 1);
     for (double end = seconds() + 10; atomic_load(&board->paused) < WORKERS; usleep(50))
-        if (seconds() > end) return say_where_everybody_is(), false;
+        if (seconds() > end) return say_where_all_are(), false;
     return true;
 }
 
@@ -357,7 +357,7 @@ static void killed_at_every_pair_of_points_one_after_the_other_nothing_is_left(v
     printf("     %u kills at %u pairs of points\n", kills, sites * sites);
 }
 
-static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
+static void killed_anywhere_no_byte_is_lost_or_kept(void)
 {
     unsigned wanted = getenv("KILLS") ? (unsigned)atoi(getenv("KILLS")) : 1000, kills = 0, round = 0;
     pid_t workers[WORKERS];
@@ -373,7 +373,7 @@ static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
         check_sums(WORKERS);
         atomic_fetch_add(&board->pause, 1);
     }
-    kills += die_where_nobody_did(round);
+    kills += die_at_points_not_reached_yet(round);
     EXPECT(pause_workers());
     fr_reap();
     check_sums(WORKERS);
@@ -404,7 +404,7 @@ static int tests(void)
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!fr_process_attach()) return 1;
     RUN(killed_at_every_pair_of_points_one_after_the_other_nothing_is_left);
-    RUN(killed_anywhere_nobody_loses_or_keeps_a_byte);
+    RUN(killed_anywhere_no_byte_is_lost_or_kept);
     RUN(every_point_was_died_at);
     FINISH;
 }

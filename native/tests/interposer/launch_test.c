@@ -309,7 +309,7 @@ static void threads_on_one_stream_and_on_several_are_limited_as_one(void)
 }
 
 /* The card cannot be given back before the first kernel is done, and that waits for what is launched last. */
-static void a_stream_that_waits_for_what_is_launched_later_hangs_nobody(void)
+static void a_stream_that_waits_for_a_later_launch_causes_no_hang(void)
 {
     get_ready();
     CUstream waits, goes;
@@ -407,7 +407,7 @@ static unsigned long long own_switches(void)
     return sum;
 }
 
-static void an_idle_program_wakes_up_nobody(void)
+static void an_idle_program_wakes_no_thread(void)
 {
     get_ready();
     EXPECT_EQ(with_a_wait(), CUDA_SUCCESS);
@@ -436,13 +436,13 @@ int main(void)
     UNDER_AN_ARBITER(graphs_beside_captures_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
     UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
-    UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
+    UNDER_AN_ARBITER(a_stream_that_waits_for_a_later_launch_causes_no_hang);
     UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
     UNDER_AN_ARBITER(two_processes_share_one_limit);
     UNDER_AN_ARBITER(a_program_that_closes_all_descriptors_goes_on);
-    UNDER_AN_ARBITER(an_idle_program_wakes_up_nobody);
+    UNDER_AN_ARBITER(an_idle_program_wakes_no_thread);
     IN(LIMITED, without_an_arbiter_all_goes_at_full_speed);
-    IN(LIMITED, an_idle_program_wakes_up_nobody);
+    IN(LIMITED, an_idle_program_wakes_no_thread);
     UNDER_AN_ARBITER(when_the_arbiter_is_killed_launches_go_on_and_come_back_under_the_next_one);
     FINISH;
 }

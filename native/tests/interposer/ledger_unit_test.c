@@ -407,7 +407,7 @@ static void a_scribbled_sum_refuses_and_neither_crashes_nor_hangs(void)
     }
 }
 
-static void scribbled_slots_and_objects_crash_and_hang_nobody(void)
+static void overwritten_slots_and_objects_cause_no_crash_and_no_hang(void)
 {
     unsigned char *p;
     make_container(64 * MIB, 2, 16);
@@ -555,7 +555,7 @@ static int tests(void)
     RUN_ALONE(sequences_come_round);
     RUN_ALONE(an_old_record_of_a_sequence_is_not_believed_when_it_comes_round);
     RUN_ALONE(a_scribbled_sum_refuses_and_neither_crashes_nor_hangs);
-    RUN_ALONE(scribbled_slots_and_objects_crash_and_hang_nobody);
+    RUN_ALONE(overwritten_slots_and_objects_cause_no_crash_and_no_hang);
     RUN_ALONE(a_crowd_of_processes_never_passes_the_quota_and_loses_no_charge);
     RUN_ALONE(threads_of_a_process_lose_no_charge);
     RUN_ALONE(costs);

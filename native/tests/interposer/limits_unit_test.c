@@ -241,7 +241,7 @@ static void a_region_that_cannot_be_written_is_refused(void)
     umount(container);
 }
 
-static void something_that_is_no_file_hangs_nobody(void)
+static void something_that_is_not_a_file_causes_no_hang(void)
 {
     char path[512];
     make_container(MIB, 1, 4);
@@ -360,7 +360,7 @@ static int tests(void)
     RUN_ALONE(a_region_with_impossible_counts_is_refused);
     RUN_ALONE(a_region_with_holes_is_refused);
     RUN_ALONE(a_region_that_cannot_be_written_is_refused);
-    RUN_ALONE(something_that_is_no_file_hangs_nobody);
+    RUN_ALONE(something_that_is_not_a_file_causes_no_hang);
     RUN_ALONE(a_region_put_in_place_of_the_one_in_use_is_not_touched);
     RUN_ALONE(a_writer_that_died_in_the_middle_leaves_the_last_good_numbers);
     RUN_ALONE(a_page_that_is_never_finished_is_not_used);

@@ -36,7 +36,7 @@ static void all_that_is_called_free_can_be_taken_at_once_as_tensorflow_does(void
     EXPECT(peak(CARD_A) <= 513 * MIB);
 }
 
-static void who_is_refused_and_frees_can_ask_again_as_pytorch_does(void)
+static void a_program_that_is_refused_and_frees_can_ask_again_as_pytorch_does(void)
 {
     CUdeviceptr cache[64], p;
     int n = 0;
@@ -278,7 +278,7 @@ int main(void)
 {
     IN(FULL, a_quota_holds_to_the_granule);
     IN(CARD_A "=513MiB,context=256MiB", all_that_is_called_free_can_be_taken_at_once_as_tensorflow_does);
-    IN(FULL, who_is_refused_and_frees_can_ask_again_as_pytorch_does);
+    IN(FULL, a_program_that_is_refused_and_frees_can_ask_again_as_pytorch_does);
     IN(FULL, small_allocations_share_granules_that_are_charged_once);
     IN(FULL, with_a_full_quota_a_small_allocation_still_finds_the_last_hole);
     IN(FULL, threads_that_share_the_last_granule_never_pass_the_quota);

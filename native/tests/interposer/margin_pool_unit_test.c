@@ -102,7 +102,7 @@ static void another_takes_too(void)
 }
 
 /* Whoever looks for a place drops pools that are empty, also one from which another is just about to allocate. */
-static void a_pool_that_was_dropped_while_somebody_allocated_from_it_gives_all_back(void)
+static void a_pool_that_was_dropped_while_a_thread_allocated_from_it_gives_all_back(void)
 {
     meanwhile = another_takes_too;
     CUdeviceptr first = take();
@@ -121,6 +121,6 @@ int main(void)
 {
     be_the_driver();
     if (fr_process_state() != FR_ENFORCE) return puts("0 passed, 1 failed"), 1;
-    RUN(a_pool_that_was_dropped_while_somebody_allocated_from_it_gives_all_back);
+    RUN(a_pool_that_was_dropped_while_a_thread_allocated_from_it_gives_all_back);
     FINISH;
 }

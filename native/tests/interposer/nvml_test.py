@@ -230,7 +230,7 @@ def test_a_changed_quota_is_seen_within_100_ms_also_below_what_is_held() -> None
 # ---- processes ----
 
 
-def test_the_containers_processes_are_listed_with_their_bytes_and_nobody_else() -> None:
+def test_only_the_containers_processes_are_listed_with_their_bytes() -> None:
     with holder(3, 100 * MIB, neighbour=True), holder(3, 64 * MIB) as first, holder(3, 32 * MIB) as second:
         found = {p.pid: p.usedGpuMemory for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle(3))}
         assert found == {first.pid: 164 * MIB, second.pid: 132 * MIB}
@@ -314,7 +314,7 @@ def test_utilisation_is_the_containers_gpu_time_of_late() -> None:
         assert rates.gpu == 0
 
 
-def test_utilisation_of_nobody_is_not_found() -> None:
+def test_utilisation_without_a_process_is_not_found() -> None:
     refused(nvml.NVMLError_NotFound, nvml.nvmlDeviceGetProcessUtilization, handle(1), 0)
 
 

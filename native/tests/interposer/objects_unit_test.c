@@ -81,7 +81,7 @@ static uint64_t own_bytes(int object)
     return atomic_load(&o->state) == FR_OBJECT_OWN ? fr_charged_units(&o->own) * FR_UNIT_BYTES : 0;
 }
 
-static void what_nobody_made_cannot_be_joined(void)
+static void what_was_never_made_cannot_be_joined(void)
 {
     begin();
     EXPECT_EQ(fr_object_join(KEY), FR_NO_OBJECT);
@@ -294,7 +294,7 @@ static void a_full_table_says_so(void)
     EXPECT_EQ(fr_object_share(0, MIB, KEY), 5);
 }
 
-static void a_process_stopped_in_the_middle_of_a_change_hangs_nobody(void)
+static void a_process_stopped_in_the_middle_of_a_change_causes_no_hang(void)
 {
     begin();
     EXPECT(take(0, 8 * MIB));
@@ -335,7 +335,7 @@ static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
 
 static int tests(void)
 {
-    RUN_ALONE(what_nobody_made_cannot_be_joined);
+    RUN_ALONE(what_was_never_made_cannot_be_joined);
     RUN_ALONE(the_last_one_frees_what_it_made);
     RUN_ALONE(one_that_is_held_twice_is_freed_at_the_second_time);
     RUN_ALONE(an_importer_pays_nothing_while_the_maker_holds_on);
@@ -351,7 +351,7 @@ static int tests(void)
     RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
     RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
     RUN_ALONE(a_full_table_says_so);
-    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);
+    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_causes_no_hang);
     RUN_ALONE(what_was_exported_stays_charged_while_an_import_is_looked_at);
     FINISH;
 }

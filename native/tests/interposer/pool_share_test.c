@@ -80,7 +80,7 @@ static void a_destroyed_import_keeps_its_open_pointers(void)
 }
 
 /* Which of two pieces lay in the block that the pool gives back first, nothing tells. */
-static void who_lets_go_first_takes_nothing_of_another_along(void)
+static void an_importer_that_lets_go_first_takes_nothing_of_another_along(void)
 {
     for (int first = 0; first < 2; first++) {
         int fd = -1;
@@ -138,7 +138,7 @@ static void share_one(int way)
 static CUresult free_made(void) { return order(a, PIECE_FREE, 0, 0) + order(a, TRIM, 0, 0); }
 static CUresult free_imported(void) { return order(b, PIECE_OUT, 0, 0); }
 
-static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void) { leave_in_all_orders(64, share_one, free_made, free_imported); }
+static void no_order_of_leaving_loses_or_keeps_a_byte(void) { leave_in_all_orders(64, share_one, free_made, free_imported); }
 
 /* An importer that always holds one of them: what it has let go of may not add up. */
 static void pieces_that_go_through_an_importer_leave_nothing_behind(void)
@@ -203,9 +203,9 @@ int main(void)
     IN(CARDS, what_the_maker_frees_and_trims_stays_charged_while_an_importer_holds_it);
     IN(CARDS, two_importers_of_one_piece_hold_it_until_the_last_is_done);
     IN(CARDS, a_destroyed_import_keeps_its_open_pointers);
-    IN(CARDS, who_lets_go_first_takes_nothing_of_another_along);
+    IN(CARDS, an_importer_that_lets_go_first_takes_nothing_of_another_along);
     IN(CARDS, a_piece_stays_charged_for_its_own_block_and_once);
-    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, pieces_that_go_through_an_importer_leave_nothing_behind);
     IN(CARDS, a_pointer_of_another_containers_pool_is_out_of_memory);
     IN(CARDS, what_the_full_table_cannot_count_is_not_exported);

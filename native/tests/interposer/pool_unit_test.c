@@ -194,7 +194,7 @@ static void a_pool_with_a_largest_size_needs_room_for_what_is_left_to_it(void)
 }
 
 /* A driver that needs room for one pool takes it from another, which we see when we next ask that one anything. */
-static void who_asks_a_pool_that_another_has_emptied_takes_it_off_the_charge(void)
+static void a_call_on_a_pool_that_another_has_emptied_takes_it_off_the_charge(void)
 {
     EXPECT_EQ(allocate(MIB, FR_POOL_STEP), 0);
     reserved = 0;
@@ -323,7 +323,7 @@ int main(void)
     RUN(a_pool_that_shrinks_while_a_call_has_its_turn_is_charged_less_when_that_ends);
     RUN(a_change_after_the_last_look_is_looked_at_again);
     RUN(a_pool_with_a_largest_size_needs_room_for_what_is_left_to_it);
-    RUN(who_asks_a_pool_that_another_has_emptied_takes_it_off_the_charge);
+    RUN(a_call_on_a_pool_that_another_has_emptied_takes_it_off_the_charge);
     RUN(only_one_call_at_a_time_can_make_the_pool_grow);
     RUN(a_trim_waits_for_a_launch_on_its_way);
     RUN(a_launch_beside_the_end_of_its_graph_is_counted);

@@ -45,7 +45,7 @@ static unsigned descriptors(void)
     return n;
 }
 
-static void nothing_is_taken_before_somebody_asks(void)
+static void nothing_is_taken_before_a_call_asks(void)
 {
     make_container(64 * MIB, 1, 8);
     EXPECT(fr_process_attach() != NULL);
@@ -65,7 +65,7 @@ static void no_descriptor_is_kept(void)
     EXPECT_EQ(descriptors(), before);
 }
 
-static void the_slot_says_who_it_is(void)
+static void the_slot_says_which_process_it_is(void)
 {
     make_container(64 * MIB, 1, 8);
     struct stat ns;
@@ -176,7 +176,7 @@ static void a_program_that_becomes_another_leaves_nothing(void)
     wait_for(child);
 }
 
-static void vfork_and_exec_disturb_nobody(void)
+static void vfork_and_exec_disturb_no_process(void)
 {
     make_container(64 * MIB, 1, 8);
     EXPECT(take(0, 10 * MIB));
@@ -397,16 +397,16 @@ static void the_charge_of_a_killed_process_is_back_within_a_tenth_of_a_second(vo
 
 static int tests(void)
 {
-    RUN_ALONE(nothing_is_taken_before_somebody_asks);
+    RUN_ALONE(nothing_is_taken_before_a_call_asks);
     RUN_ALONE(no_descriptor_is_kept);
-    RUN_ALONE(the_slot_says_who_it_is);
+    RUN_ALONE(the_slot_says_which_process_it_is);
     RUN_ALONE(a_name_full_of_brackets_is_told_as_it_is);
     RUN_ALONE(a_forked_child_holds_nothing_and_gets_a_place_of_its_own);
     RUN_ALONE(a_lock_stays_taken_while_a_process_is_set_up);
     RUN_ALONE(a_dead_parent_is_dead_though_its_child_lives);
     RUN_ALONE(a_program_that_closes_all_descriptors_stays_alive_to_others);
     RUN_ALONE(a_program_that_becomes_another_leaves_nothing);
-    RUN_ALONE(vfork_and_exec_disturb_nobody);
+    RUN_ALONE(vfork_and_exec_disturb_no_process);
     RUN_ALONE(a_child_made_by_a_bare_clone_is_a_new_process);
     RUN_ALONE(a_program_that_changes_its_root_goes_on);
     RUN_ALONE(threads_that_start_together_share_one_place);

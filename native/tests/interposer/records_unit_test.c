@@ -28,7 +28,7 @@ static void a_record_is_found_until_it_is_taken(void)
 
 static void note(const struct fr_record *r, void *noted) { *(uint64_t *)noted += r->bytes; }
 
-static void who_takes_a_record_is_told_of_it_before(void)
+static void a_record_is_noted_before_it_is_taken(void)
 {
     struct fr_record r;
     uint64_t noted = 0;
@@ -170,7 +170,7 @@ static int tests(void)
 {
     make_container(64 * MIB, 1, 16);
     RUN_ALONE(a_record_is_found_until_it_is_taken);
-    RUN_ALONE(who_takes_a_record_is_told_of_it_before);
+    RUN_ALONE(a_record_is_noted_before_it_is_taken);
     RUN_ALONE(an_equal_key_replaces);
     RUN_ALONE(an_address_inside_finds_its_record_and_one_outside_does_not);
     RUN_ALONE(what_dies_with_a_context_is_taken_and_nothing_else);

@@ -191,7 +191,7 @@ def test_a_container_without_a_card_or_with_one_that_is_not_here_gets_nothing() 
         assert answer.told["init"] != 0 or answer.told["context"] != 0, answer
 
 
-def test_a_card_whose_time_nobody_shares_out_is_used_and_warned_of() -> None:
+def test_a_card_whose_time_no_arbiter_shares_out_is_used_and_warned_of() -> None:
     container = made("no-arbiter")
     container.write(container.limits, "limits_card", container.limits_card(0), cores=50)
     steps = "init(); context(); p = alloc(); say('set', cuda.cuMemsetD8_v2(p, 0, ctypes.c_size_t(64 << 20))); finish()"

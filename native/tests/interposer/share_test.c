@@ -55,7 +55,7 @@ static void a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed(void
     end(a, false), end(b, false), end(c, false);
 }
 
-static void a_descriptor_that_outlives_everybody_keeps_memory_charged(void)
+static void a_descriptor_that_outlives_all_processes_keeps_memory_charged(void)
 {
     three();
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -84,7 +84,7 @@ static void share_one(int way)
 static CUresult free_made(void) { return order(a, FREE, 0, 0); }
 static CUresult free_imported(void) { return order(b, CLOSE, 0, 0); }
 
-static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
+static void no_order_of_leaving_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
 
 static void both_killed_at_once_leave_nothing(void)
 {
@@ -205,7 +205,7 @@ static void foreign_memory_beyond_the_quota_is_out_of_memory(void)
 }
 
 /* It has lost its number, so it is charged beside its maker: twice, and never not at all. */
-static void a_descriptor_that_was_opened_again_is_charged_to_who_imports_it(void)
+static void a_descriptor_that_was_opened_again_is_charged_to_its_importer(void)
 {
     three();
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -235,7 +235,7 @@ static void copies_of_a_descriptor_keep_its_number(void)
 }
 
 /* A stranger's memory: of a handle that is never mapped, of one whose maker dies, and where another card is current. */
-static void foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it(void)
+static void foreign_memory_is_charged_on_its_own_card_before_any_process_maps_it(void)
 {
     struct worker stranger = start_stranger();
     EXPECT_EQ(order(stranger, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -304,17 +304,17 @@ int main(void)
     IN(CARDS, an_importer_pays_nothing_while_the_maker_pays);
     IN(CARDS, what_the_maker_lets_go_of_stays_charged_until_the_importer_does_too);
     IN(CARDS, a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed);
-    IN(CARDS, a_descriptor_that_outlives_everybody_keeps_memory_charged);
-    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, a_descriptor_that_outlives_all_processes_keeps_memory_charged);
+    IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, both_killed_at_once_leave_nothing);
     IN(CARDS, a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive);
     IN(CARDS, an_importer_may_export_what_it_imported);
     IN(CARDS, an_import_that_is_not_mapped_holds_the_memory_too);
     IN(CARD_A "=2GiB,context=256MiB", memory_of_another_container_is_charged_in_full_and_once);
     IN(CARD_A "=300MiB,context=256MiB", foreign_memory_beyond_the_quota_is_out_of_memory);
-    IN(CARDS, a_descriptor_that_was_opened_again_is_charged_to_who_imports_it);
+    IN(CARDS, a_descriptor_that_was_opened_again_is_charged_to_its_importer);
     IN(CARDS, copies_of_a_descriptor_keep_its_number);
-    IN(CARDS " " CARD_B "=1GiB,context=100MiB", foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it);
+    IN(CARDS " " CARD_B "=1GiB,context=100MiB", foreign_memory_is_charged_on_its_own_card_before_any_process_maps_it);
     IN(CARDS, a_program_that_closes_all_descriptors_after_exporting_loses_nothing);
     IN(CARDS, what_the_full_table_cannot_count_is_not_exported);
     FINISH;

@@ -288,7 +288,7 @@ static void open_batches_of_several_streams_that_ran_together_count_once(void)
 }
 
 /* Other processes are on the card: that it has not begun says nothing. */
-static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(void)
+static void a_stream_that_was_not_told_to_wait_is_waited_for_before_it_begins(void)
 {
     CUstream s = fresh_stream();
     struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
@@ -606,7 +606,7 @@ static void *use_many_streams(void *seed)
 }
 
 /* Streams are more than states, threads are fewer. */
-static void nobody_loses_a_state_while_it_is_used(void)
+static void no_thread_loses_a_state_while_it_is_used(void)
 {
     pthread_t threads[4];
     join_a_container();
@@ -630,7 +630,7 @@ int main(void)
     RUN(a_slice_of_another_container_is_not_counted_as_our_time);
     RUN(an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_measured);
     RUN(open_batches_of_several_streams_that_ran_together_count_once);
-    RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
+    RUN(a_stream_that_was_not_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);
     RUN(what_is_let_go_teaches_how_long_its_kernels_take);
@@ -649,6 +649,6 @@ int main(void)
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
     RUN(while_the_limits_are_written_its_card_is_looked_up);
     RUN(the_states_of_one_context_are_not_those_of_another);
-    RUN(nobody_loses_a_state_while_it_is_used);
+    RUN(no_thread_loses_a_state_while_it_is_used);
     FINISH;
 }

@@ -253,7 +253,7 @@ print(resident)
 """
 
 
-def test_who_only_asks_has_no_more_of_the_state_in_memory_than_those_who_live() -> None:
+def test_a_process_that_only_asks_has_no_more_of_the_state_in_memory_than_live_slots() -> None:
     subprocess.run([sys.executable, "-c", _USE_ALL_SLOTS], check=True, timeout=50)
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
