@@ -1,5 +1,5 @@
-"""Work that runs outside of turns is charged to its container: while it is said to run, while nobody says anything, and
-after a connection was closed in a turn."""
+"""Work that runs outside of turns is charged to its container: while it is reported to run, while the process is
+silent, and after a connection was closed during a turn."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 import suite
 
 HOLDS_BACK, RUNS = 2, 4
-EACH = 0.05  # s: so often it is said
+EACH = 0.05  # s: between two reports
 SILENT = 2.0  # s: after that the container pays
 LOST = 10.0  # s: after that a process that closed its connection has become another program
 LATE = 0.15  # s: a machine may be busy
 
 
 def charged(node: Node, slice_: str = "one", card: int = 0) -> float:
-    """Seconds."""
+    """Seconds charged."""
     return next(s["heldNs"] for s in node.status()["cards"][card]["slices"] if s["slice"] == slice_) / 1e9
 
 
@@ -105,7 +105,7 @@ def test_a_pause_of_the_arbiter_is_not_a_silence_of_processes() -> None:
 
 
 def in_a_process(node: Node, what: int, lives: float) -> int:
-    """It says so, closes its connection, and ends so much later; its id."""
+    """A process that reports `what`, closes its connection, and ends `lives` seconds later; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -136,7 +136,7 @@ def test_or_until_the_process_comes_back() -> None:
         time.sleep(0.5)
         again = node.client("one")
         time.sleep(0.5)
-        near(charged(node), 1)  # a connection that says nothing may be anybody's
+        near(charged(node), 1)  # a silent connection may belong to any process
         says(again, 0)
         time.sleep(0.5)
         near(charged(node), 1)

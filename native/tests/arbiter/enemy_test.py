@@ -1,6 +1,6 @@
-"""Containers that do harm, and deaths of every kind: neighbours keep their shares, the arbiter stays up and small, and
-what happened is seen in its status. Two neighbours with 40 % each are beside a container with 20 % that does not play
-by the rules."""
+"""Containers that do harm, and deaths of every kind: other containers keep their shares, the arbiter stays up and
+small, and its status shows what happened. Two containers with 40 % each share the card with one with 20 % that breaks
+the rules."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from scene import Books, Part, Terms, near, play, status_at, suite
 TERMS = {"a": Terms(cores=40), "b": Terms(cores=40), "bad": Terms(cores=20)}
 HONEST = [Part("a", "work", "us=1000"), Part("b", "work", "us=300")]
 WINDOW = 3000
-SMALL_KIB = 40000  # of memory that the arbiter touched; the tables of 16384 connections and of containers are within
+SMALL_KIB = 40000  # memory that the arbiter has touched, including the tables of 16384 connections and of containers
 
 
 def beside(*bad: Part, window: int = WINDOW, real: bool = False) -> Books:
@@ -169,7 +169,7 @@ def test_a_process_killed_at_any_moment_gives_the_card_back_within_one_lease() -
     words = [f"us={us} die={die}" for us, die in zip(lengths, deaths, strict=True)]
     victims = [Part("a", "work", w, arrive=i * 200) for i, w in enumerate(words)]
     b = play({"a": Terms(cores=50), "b": Terms(cores=50)}, [*victims, Part("b", "service", "us=200 rate=400")], WINDOW)
-    # A lease of the other one, what it may have in flight at its end, and what requests wait for each other.
+    # A lease of the other container, the work that it may have in flight at its end, and the time that requests queue.
     assert max(b.latencies["b"]) <= 45000, max(b.latencies["b"])
     assert len(b.latencies["b"]) >= 1000
 

@@ -1,4 +1,4 @@
-"""The arbiter as a process, and clients of every kind: who asks, who dies, who lies, who never gives back."""
+"""The arbiter as a process, and clients of every kind: they make requests, die, lie, or never give the card back."""
 
 import json
 import os
@@ -20,7 +20,7 @@ OUT = Path(os.environ.get("OUT", "build")).resolve()
 ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "slice" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 WANT, DONE, GRANT, RECALL, SHARED, ENDING = 1, 2, 3, 4, 5, 6
-MAY_END, BEHIND = 1, 2  # what a GRANT says in the place of the gang
+MAY_END, BEHIND = 1, 2  # values of a GRANT's field `gang`
 LAYOUT = "=IIIIQQQQ"
 
 
@@ -33,7 +33,7 @@ class Client:
             try:
                 self.socket.connect(str(directory / "arbiter.sock"))
                 break
-            except ConnectionRefusedError:  # it is made, and not yet listened to
+            except ConnectionRefusedError:  # the socket exists, but the arbiter does not listen yet
                 assert again < 199
                 time.sleep(0.01)
 
@@ -52,7 +52,7 @@ class Client:
         return kind, card, lease, length
 
     def granted(self, patience: float = 2.0, card: int = 0) -> int:
-        """Asks, and waits for the lease; its number."""
+        """Requests a turn and waits for the lease; returns its number."""
         self.say(WANT, card)
         return self.wait_for(GRANT, patience)[2]
 
@@ -81,7 +81,7 @@ class Node:
 
     def __init__(self, together: bool = False, files: int = 0, alone: str = "", **slices: str):
         self.alone = alone  # a command of the shell, in a user namespace of the arbiter's own before it starts
-        self.files = files  # descriptors that the arbiter may have; 0: as many as we
+        self.files = files  # descriptors that the arbiter may have; 0: as many as this process
         self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
         self.root = Path(self.place.name) / "slices"
@@ -168,9 +168,9 @@ def test_a_container_that_begins_before_the_turn_before_is_over_is_told_so() -> 
 def test_while_there_is_time_to_spare_two_have_the_card_together_and_one_that_stays_is_recalled() -> None:
     with Node(together=True, one=f"{A}=1GiB,cores=50", two=f"{A}=1GiB,cores=50") as node:
         one, other = node.client("one"), node.client("two")
-        other.say(DONE, lease=other.granted())  # the first turn of each is its own
+        other.say(DONE, lease=other.granted())  # the first turn of each is exclusive
         first = one.granted()
-        time.sleep(0.05)  # from here on it has had more
+        time.sleep(0.05)  # from now on it has had more
         one.say(DONE, lease=first)
         time.sleep(0.6)
         lease = one.granted()
@@ -281,8 +281,8 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
                 "-c",
                 "import socket, sys\nkeep = []\n"
                 "for i in range(900):\n s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                " s.connect(sys.argv[1]); keep.append(s)\n"  # a full queue refuses who does not wait
-                "sys.stdin.read()\n",  # those that are gone before the arbiter comes to them take no place
+                " s.connect(sys.argv[1]); keep.append(s)\n"  # a full queue refuses connections that do not wait
+                "sys.stdin.read()\n",  # connections that are gone before the arbiter handles them take no place
                 str(node.root / "one/arbiter.sock"),
             ],
             stdin=subprocess.PIPE,
@@ -301,7 +301,7 @@ def test_containers_that_hold_all_connections_and_descriptors_keep_out_no_other_
     terms = f"{A}=1GiB,cores=20"
     with Node(files=200, one=terms, two=terms, three=terms) as node:
         many = [node.client(name) for name in ("one", "two") for _ in range(120)]
-        time.sleep(0.3)  # until the arbiter has heard them all
+        time.sleep(0.3)  # until the arbiter has handled all of them
         other = node.client("three")
         other.say(DONE, lease=other.granted())
         new = node.add("four", terms)
@@ -424,8 +424,8 @@ def test_a_killed_arbiter_leaves_nothing_that_the_next_one_needs() -> None:
 
 
 def play_two_gangs(pause: float) -> None:
-    """Two containers of two processes, one per card; each goes on when both of its processes have had their lease.
-    ``pause``: seconds between the one giving its card back and the other."""
+    """Two containers of two processes, one per card. A container continues when both of its processes have had their
+    lease. ``pause``: seconds between the moments when the two processes give their cards back."""
     terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
     with Node(one=terms, two=terms) as node:
         clients = [(node.client(name), node.client(name)) for name in ("one", "two")]
@@ -453,8 +453,8 @@ def test_two_gangs_on_two_cards_get_both_or_none() -> None:
 
 
 def test_a_gang_that_gives_its_cards_back_one_after_the_other_is_not_left_without_the_second() -> None:
-    """The first may be granted again alone. Its process then keeps it until the other has a lease, is late, and the
-    other must get one all the same."""
+    """The first card may be granted again alone. Its process then keeps it until the other has a lease, and is late.
+    The other process must still get a lease."""
     play_two_gangs(0.02)
 
 
@@ -491,7 +491,7 @@ def test_a_directory_that_waits_for_its_limits_is_no_event_and_gets_its_socket_w
         subprocess.run([SLICE, "create", made, "--card", f"{A}=1GiB,cores=10"], check=True, stdout=subprocess.DEVNULL)
         (made / "limits").rename(node.root / ".limits")
         made.rename(node.root / "waits")
-        for i in range(3):  # the agent writes beside the page until it grants
+        for i in range(3):  # the agent writes beside the page until it grants access
             (node.root / "waits" / f"file-{i}").touch()
             time.sleep(0.1)
         assert not any("waits" in event for event in node.events()), node.events()

@@ -1,4 +1,4 @@
-"""fractile-arbiter's command line: what is wrong stands in one line."""
+"""fractile-arbiter's command line: every mistake is reported in one line."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ def a_second_one_for_the_same_directory_is_refused(place: Path) -> None:
 
 
 def one_that_cannot_wait_says_why_and_fails(place: Path) -> None:
-    """Under the virtual clock it waits with a pipe of its own, whose place is taken here."""
+    """Under the virtual clock the arbiter waits with a pipe of its own, whose path is taken here."""
     slices, bell = place / "slices", place / "clock-bell.0"
     slices.mkdir()
     bell.mkdir()

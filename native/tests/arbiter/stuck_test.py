@@ -1,5 +1,5 @@
-"""Kernels that take longer than a turn seems to be able to last: limits and guarantees hold over a long time, whatever
-the length of the kernels, and however many processes and containers launch them."""
+"""Kernels that take much longer than a turn: limits and guarantees hold over a long time, whatever the length of the
+kernels, and however many processes and containers launch them."""
 
 import sys
 
@@ -26,7 +26,7 @@ def share(books: Books, container: str) -> float:
 
 
 def not_paid_yet(us: int, processes: int = 1) -> float:
-    """Percent of the window: of each process one kernel that was on the card when it ended."""
+    """Percent of the window that may not be paid yet: for each process one kernel that was running at its end."""
     return 100 * us * processes / (WINDOW * SECOND)
 
 

@@ -1,4 +1,4 @@
-"""Files that are wrong and disks that are full: a clear line or a clean refusal, no crash."""
+"""Wrong files and full disks: a clear message or a clean refusal, no crash."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_a_right_container_works() -> None:
     assert answer.told == {"init": 0, "context": 0, "alloc": 0, "free": 704, "total": 1024, "freed": 0}, answer
 
 
-# ---- the page of limits ----
+# ---- the limits page ----
 
 
 def cut(path: Path, length: int) -> None:

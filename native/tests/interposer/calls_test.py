@@ -1,4 +1,4 @@
-"""Files of the library that call each other in a circle, or against the order of the folders, are named."""
+"""calls.py prints files of the library that call each other in a circle, or against the order of the folders."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ NATIVE = Path(__file__).resolve().parents[2]
 
 
 def drawn(*lines: str) -> tuple[int, str, str]:
-    """What calls.py says of a listing by `nm -A`, and the graph that it draws."""
+    """The result of calls.py for a listing by `nm -A`, and the graph that it draws."""
     with tempfile.TemporaryDirectory() as name:
         graph = Path(name) / "calls.dot"
         command = [sys.executable, str(NATIVE / "interposer/calls.py"), str(graph)]

@@ -1,5 +1,5 @@
-/* Blocks that were freed near the quota and kept: given back to the driver before a capture may begin, also where another thread
- * is just doing it. Here the test is the driver. */
+/* Blocks that were freed near the quota and kept must be given back to the driver before a capture may begin, even if another thread is just
+ * doing that. Here the test acts as the driver. */
 #include "check.h"
 #include "resolve/real.h"
 #include "ledger/process.h"
@@ -120,7 +120,7 @@ static void *gives(void *unused)
     return unused;
 }
 
-/* Else the capture that begins next would record the free. */
+/* Otherwise the capture that begins next would record the free. */
 static void a_thread_that_asks_while_another_gives_a_block_waits_for_it(void)
 {
     pthread_t other;

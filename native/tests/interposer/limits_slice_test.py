@@ -1,4 +1,4 @@
-"""fractile-slice as people use it: what it makes, changes, shows, and says when something is wrong."""
+"""fractile-slice on the command line: what it makes, changes and shows, and its messages for mistakes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-/* Files that cannot be used: always a refusal and one clear line, never a crash, a hang or an exit. And the page's sequence lock. */
+/* Files that cannot be used always cause a refusal and one clear message, never a crash, a hang or an exit. Also tests the page's sequence lock. */
 #include "ledger_check.h"
 
 #include "ledger/ledger.h"
@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <sys/mount.h>
 
-static char said[4096]; /* on stderr by the last refusal */
+static char said[4096]; /* output of the last refusal on stderr */
 
-/* Asks for memory and keeps what was said. */
+/* Requests memory and keeps the output. */
 static bool refused(void)
 {
     char path[512];
@@ -295,7 +295,7 @@ static void a_page_that_is_never_finished_is_not_used(void)
 
 static _Atomic bool stop;
 
-/* As slice_set does, and much faster. */
+/* Like slice_set, but much faster. */
 static void *write_pairs(void *unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-/* Programs of a container that run one after the other: what the last one held is free when the next one asks. */
+/* Programs of a container that run one after the other: memory of the last one is free when the next one requests memory. */
 #include "container.h"
 
 #define CARDS CARD_A "=1GiB,context=256MiB"

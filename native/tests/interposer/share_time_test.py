@@ -1,5 +1,5 @@
-"""Shares of a card's time between containers, by simgpu's books, under the virtual clock: library, arbiter and
-programs as they are, so the load of the machine changes nothing."""
+"""Shares of a card's time between containers, by simgpu's accounts, with the real library and arbiter. Runs under the
+virtual clock, so the load of the machine has no effect."""
 
 import os
 import sys
@@ -97,7 +97,7 @@ def test_graphs_and_bursts_over_streams_are_shared_too() -> None:
 
 
 def work(*tenants: Tenant, window: int = WINDOW) -> list[float]:
-    """Percent of the kernels that the same program runs alone without a limit: of streams, time tells little."""
+    """Percent of the kernels that the same program runs alone without a limit. Of streams, time tells little."""
     got = books(*tenants, window=window)
     out: list[float] = []
     for i, t in enumerate(tenants):
@@ -140,9 +140,8 @@ def test_a_first_kernel_of_half_a_second_is_paid_for() -> None:
         window=10000,
         begin=0,
     )
-    # For the first quarter of a second they have the card together, which is charged in equal parts; who waits for
-    # each of
-    # its kernels of 50 us leaves most of its slices early.
+    # For the first quarter of a second they have the card together, which is charged in equal parts. The one that waits
+    # for each of its kernels of 50 us leaves most of its slices early.
     assert abs(got[1] - 30) <= 6, got
 
 

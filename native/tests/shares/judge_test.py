@@ -1,4 +1,4 @@
-"""The judge of shares, on books that were made up: what it must call an error, and what not."""
+"""The judge of shares, on invented accounts: what it must report as an error, and what not."""
 
 import sys
 from dataclasses import replace
