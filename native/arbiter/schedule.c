@@ -316,7 +316,7 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     if (limited(t)) t->credit -= (int64_t)ns;
 }
 
-/* ---- who is next ---- */
+/* ---- which tenant is next ---- */
 
 /* Priority counts only for a tenant that has not had more than its weight; otherwise it would starve the others. */
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)

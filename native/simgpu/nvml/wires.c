@@ -142,7 +142,7 @@ API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned
     return OK;
 }
 
-/* ---- neighbours ---- */
+/* ---- nearest cards ---- */
 
 static nvmlReturn_t within(nvmlDevice_t of, unsigned most, unsigned *count, nvmlDevice_t *out)
 {
