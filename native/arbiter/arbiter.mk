@@ -1,4 +1,4 @@
-# Builds the arbiter; build/virtual/arbiter/ has a copy that runs under simgpu's virtual clock.
+# The arbiter; build/virtual/arbiter/ has the one that runs under simgpu's virtual clock.
 
 ARBITER_C := $(wildcard arbiter/*.c)
 ARBITER := $(OUT)/arbiter/fractile-arbiter $(OUT)/virtual/arbiter/fractile-arbiter
@@ -28,10 +28,10 @@ $(VIRTUAL_OBJECTS): | $(INTERPOSER_GEN)/stamp $(OUT)/gen/region.h
 $(VIRTUAL_LIBRARY): $(VIRTUAL_OBJECTS)
 	$(CC) $(filter-out -Wl$(comma)--no-undefined,$(LIBFLAGS)) -Wl,-z,lazy $(if $(SANITIZE),,-nostartfiles) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(INTERPOSER_GEN)/interposer.map $^ -o $@
 
-# tests/interposer/share_time_test.py runs its cases with these programs.
+# tests/interposer/share_time_test.py plays its cases with them.
 check: $(OUT)/shares/conductor $(OUT)/shares/tenant
 
-# tests/arbiter/scene.py starts several of these players, which share cards in different ways under the virtual clock.
+# tests/arbiter/scene.py lets several players of parts, of all kinds, share cards under the virtual clock.
 PLAYER := $(OUT)/tests/arbiter/player
 PLAYER_C := tests/arbiter/player.c tests/arbiter/dodge.c tests/arbiter/enemy.c
 $(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK_OBJECTS) $(SIM) | $(OUT)/gen/region.h

@@ -1,5 +1,5 @@
-# make -C native bench: measures the cost of the library, with and without it in the same run. Prints lines of JSON; the exit status is 1 if a
-# figure is above its bar.
+# make -C native bench: what the library costs, beside the same without it in the same run. Lines of JSON; ends with 1 when a figure
+# is above its bar.
 
 .PHONY: bench
 bench: all $(OUT)/bench/calls $(OUT)/bench/starts $(OUT)/bench/program $(OUT)/bench/idle $(OUT)/bench/null/libcuda.so.1
@@ -21,7 +21,7 @@ $(OUT)/bench/idle: bench/program.c bench/bench.h bench/record.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DIDLE -fPIE $< -o $@
 
-# As cheap to load as possible. It is loaded before main, with the library and without.
+# As cheap to load as can be. It is loaded before main, with the library and without.
 $(OUT)/bench/null/libcuda.so.1: bench/null_driver.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,-soname,libcuda.so.1 $< -o $@

@@ -1,8 +1,8 @@
-# make -C native shares          the matrix of shares, beside the baseline; takes minutes; the last line is JSON
-# make -C native shares CLOCK=real   a part of it in real time, beside the driver's own slicing; BUSY=1: on a busy host
+# make -C native shares          the matrix of shares, beside the baseline: minutes; the last line is JSON
+# make -C native shares CLOCK=real   a part of it in real time, beside the driver's own slicing; BUSY=1: on a host that is busy
 # make -C native shares-quick    a part of it: 20 s on two idle cores
-# make -C native density         services, one and three per card
-# shares/run.py --help lists the options; SHARES= passes them on.
+# make -C native density         services, one and three to a card
+# shares/run.py --help tells the options; SHARES= hands them over.
 
 SHARES_TENANT := $(OUT)/shares/tenant
 SHARES_CONDUCTOR := $(OUT)/shares/conductor
@@ -38,8 +38,8 @@ shares-quick: all $(SHARES_PROGRAMS)
 density: all $(SHARES_PROGRAMS)
 	@$(PYTHON) shares/density.py --build $(abspath $(OUT)) $(SHARES)
 
-# ---- make -C native gpu-shares: a matrix on a real card, 12 minutes; without a card it prints what it needs (status 77).
-# GPU_SHARES_SIMULATED=1 tries the program itself on simgpu; GPU_SHARES= passes options on (gpu_shares.py --help) ----
+# ---- make -C native gpu-shares: a matrix on a real card, 12 minutes; says what it needs where there is none (status 77).
+# GPU_SHARES_SIMULATED=1 tries the program itself on simgpu; GPU_SHARES= hands options over (gpu_shares.py --help) ----
 
 GPU_TENANT := $(OUT)/shares/gpu-tenant
 GPU_SHARES ?=

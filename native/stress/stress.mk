@@ -1,8 +1,8 @@
-# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c describes the output.
+# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c says what it prints.
 # The driver's policy follows from the seed; POLICY=0 is the fixed one.
-# KILLS sets how often processes are killed, not how many: KILLS / 2 times, at random, one process is killed, or every tenth time 2 or more, up to
-# a quarter of all. With 64 processes that makes about KILLS kills, with 16 fewer, with 256 more; kills= in the last line counts them. The
-# default is OPS / 500; 0: none. QUOTA is in MiB.
+# KILLS is how often, not how many: KILLS / 2 times by chance, one process, or every tenth time 2 or more, up to a quarter of all. With 64
+# processes that makes about KILLS kills, with 16 fewer, with 256 more; kills= in the last line counts them. OPS / 500
+# unless given, 0: none. QUOTA in MiB.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 
 STRESS_JUDGE := $(OUT)/stress/judge.o
@@ -25,7 +25,7 @@ stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
 	    $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY)
 
 # ---- make -C native stress-matrix [SEED=n] [OPS=n]: every kind of memory and every pair of kinds, few and many processes, with and
-# without kills, each run under a different policy of the driver. 11 minutes on two cores, up to 40 beside other work. ----
+# without kills, each run under another policy of the driver. 11 minutes on two cores, up to 40 beside other work. ----
 
 .PHONY: stress-matrix
 stress-matrix: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
