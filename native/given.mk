@@ -1,6 +1,6 @@
-# What is given on the command line is checked before anything is built: misspelt, it would change nothing.
+# Checks the variables given on the command line before anything is built: a misspelt variable would have no effect.
 
-# Under another make, which hands its own variables down, they are not looked at.
+# Under another make, which passes its own variables on, they are not checked.
 GIVEN := AWK CC CFLAGS PYTHON OUT SANITIZE POINTS ONLY ROWS SECONDS FUZZ_CC KILLS PROCS OPS SEED POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT LIBRARY \
     CLOCK BUSY SHARES GPU_SHARES GPU_SHARES_SIMULATED GPU_CHECK_SIMULATED ZIG_CACHE XDG_CACHE_HOME HOME TMPDIR SHELL FRACTILE_% SIMGPU_%
 ifeq ($(MAKELEVEL),0)

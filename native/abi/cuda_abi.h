@@ -1,5 +1,5 @@
-/* The part of the driver API's binary interface that is modelled, in our own words: names as the API has them, layouts
- * checked against the vendor's headers by tests/simgpu/abi_check.c where those are at hand. */
+/* The part of the driver API's binary interface that is modelled, written independently of the vendor's headers. Names are the API's. If those
+ * headers are available, tests/simgpu/abi_check.c checks the layouts against them. */
 #ifndef FRACTILE_CUDA_ABI_H
 #define FRACTILE_CUDA_ABI_H
 
@@ -9,7 +9,7 @@
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
-typedef unsigned CUdeviceptr_v1; /* of CUDA 3.1 and before */
+typedef unsigned CUdeviceptr_v1; /* up to CUDA 3.1 */
 typedef struct sim_ctx *CUcontext;
 typedef struct sim_module *CUmodule, *CUlibrary;
 typedef struct sim_function *CUfunction, *CUkernel;
@@ -88,7 +88,7 @@ typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
 typedef struct { unsigned char data[64]; } CUmemFabricHandle;
 typedef struct { unsigned numDevices; size_t size; unsigned long long handleTypes, flags; } CUmulticastObjectProp;
 
-/* One tile, or a piece of the tail of small levels, of a sparse array: mapped to memory, or no longer. */
+/* Maps or unmaps one tile of a sparse array, or a piece of its tail of small levels. */
 typedef struct {
     int resourceType; /* CUarray or CUmipmappedArray */
     union { CUmipmappedArray mipmap; CUarray array; } resource;
@@ -153,7 +153,7 @@ typedef struct {
     unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
     void **kernelParams;
     void **extra;
-    CUkernel kern; /* from the second version on */
+    CUkernel kern; /* since the second version */
     CUcontext ctx;
 } CUDA_KERNEL_NODE_PARAMS;
 
@@ -224,7 +224,7 @@ typedef struct {
 } CUmemcpy3DOperand;
 typedef struct {
     CUmemcpy3DOperand src, dst;
-    struct { size_t width, height, depth; } extent; /* of pointers: bytes */
+    struct { size_t width, height, depth; } extent; /* for pointers: in bytes */
     int srcAccessOrder;
     unsigned flags;
 } CUDA_MEMCPY3D_BATCH_OP;

@@ -1,5 +1,5 @@
-/* The part of NVML's binary interface that is modelled or virtualised, in our own words: names as the interface has them,
- * layouts checked against the vendor's headers by tests/interposer/nvml_abi_check.c where those are at hand. */
+/* The part of NVML's binary interface that is modelled or virtualised, written independently of the vendor's headers. Names are the
+ * interface's. If those headers are available, tests/interposer/nvml_abi_check.c checks the layouts against them. */
 #ifndef FRACTILE_NVML_ABI_H
 #define FRACTILE_NVML_ABI_H
 
@@ -25,7 +25,7 @@ enum { NVML_SAMPLES_GPU = 1, NVML_SAMPLES_MEMORY = 2, NVML_VALUE_UNSIGNED = 1 };
 enum { NVML_UUID_ASCII = 1, NVML_UUID_BINARY = 2 };
 #define NVML_NO_INSTANCE 0xffffffffu
 
-/* The version word of a struct says its size and generation; a driver refuses any other. */
+/* The version word of a struct contains its size and version; a driver refuses any other. */
 #define NVML_VERSION(type, number) ((unsigned)sizeof(type) | (unsigned)(number) << 24)
 
 typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
@@ -44,7 +44,7 @@ typedef struct {
 } nvmlProcessDetail_v1_t;
 typedef struct { unsigned version, mode, numProcArrayEntries; nvmlProcessDetail_v1_t *procArray; } nvmlProcessDetailList_v1_t;
 
-typedef struct { unsigned sessionId; } nvmlSession_t; /* of a video engine: only its beginning */
+typedef struct { unsigned sessionId; } nvmlSession_t; /* of a video engine; only the first field */
 
 typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
 typedef union { double dVal; int siVal; unsigned uiVal; unsigned long ulVal; unsigned long long ullVal; } nvmlValue_t;

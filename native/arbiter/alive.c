@@ -1,9 +1,10 @@
-/* Each page of limits says whether an arbiter lives that serves it: the library takes a connect() that fails for the lack of an
- * arbiter only where the page says so too, since its program can fake what the kernel answers (by a filter of its own), and
- * cannot write the page. The word `arbiter` holds the id of a thread of ours that only sleeps. When it dies, however it does, the kernel
- * clears the id: the words are on its robust list (set_robust_list(2)), as if they were locks that it holds.
+/* States in each limits page whether an arbiter runs that serves it. When connect() fails, the library believes that there is no arbiter only
+ * if the page says so too: the program can fake the kernel's answer (by a filter of its own), but it cannot write the page.
  *
- *      mapping of a slice    [ link of the list, private | page of limits, shared ]    the kernel finds a word from its link by distance
+ * The word `arbiter` of the page holds the id of a thread of the arbiter that only sleeps. When that thread dies, for any reason, the kernel
+ * clears the id: the words are on the thread's robust list (set_robust_list(2)), as if they were locks that it holds.
+ *
+ *      mapping of a slice    [ link of the list, private | limits page, shared ]    the kernel finds a word from its link by distance
  */
 #include "node.h"
 
@@ -21,7 +22,7 @@
 _Static_assert(SCHEDULE_TENANTS <= ROBUST_LIST_LIMIT, "the kernel follows the list no further");
 
 static struct robust_list_head list = {.list = {&list.list}};
-static _Atomic uint32_t sleeper; /* its id; 0: there is none */
+static _Atomic uint32_t sleeper; /* the thread's id; 0: no thread */
 
 static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 static struct robust_list *link_of(const struct fr_limits *limits) { return (struct robust_list *)((uintptr_t)limits - page_size()); }
@@ -66,7 +67,7 @@ void alive_say(const struct fr_limits *limits)
     if (!sleeper) return;
     struct robust_list *link = link_of(limits);
     link->next = list.list.next;
-    atomic_signal_fence(memory_order_seq_cst); /* whole at any moment: we may be killed */
+    atomic_signal_fence(memory_order_seq_cst); /* the list must be valid at any moment: the arbiter may be killed */
     list.list.next = link;
     atomic_signal_fence(memory_order_seq_cst);
     atomic_store(&((struct fr_limits *)limits)->arbiter, sleeper);

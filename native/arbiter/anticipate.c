@@ -1,9 +1,9 @@
-/* A card that stands still for a moment, so that a kernel that cannot be taken back does not begin just then.
+/* Keeps a card idle for a moment, so that a long kernel, which cannot be interrupted, does not begin just then.
  *
- * A program that waits for its kernels is away between them, for as long as it takes to wake up. If it is behind what is due to it, and
- * all that waits is a tenant with long kernels that is ahead, a whole kernel would begin in each of these gaps. So the long kernel waits
- * for who has just been here: a fiftieth of its own length at most, all gaps since its last turn together. That is the most of the
- * card's time that is lost. (Anticipatory scheduling: Iyer and Druschel, SOSP 2001, for disks.) */
+ * A program that waits for its kernels is away between them, for as long as it takes to wake up. Suppose that it is behind its share, and
+ * that the only waiting tenant has long kernels and is ahead. Then a whole long kernel would begin in each of these gaps. So the long kernel
+ * waits for the tenant that has just been here: at most a fiftieth of its own length, for all gaps since its last turn together. No more of
+ * the card's time is lost than that. (Anticipatory scheduling: Iyer and Druschel, SOSP 2001, for disks.) */
 #include "schedule_parts.h"
 
 #define LONG SCHEDULE_GRACE
@@ -11,7 +11,7 @@
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* When `j` will have been away for so long that it is not waited for; 0: it is not waited for at all. */
+/* Until when to wait for `j`; 0: do not wait for it. */
 static uint64_t worth_waiting_until(const struct schedule *s, uint32_t card, const struct schedule_seat *j, const struct schedule_seat *t, uint64_t most, uint64_t now)
 {
     if (!j->present || busy(j) || !has_credit(j) || !j->left_at || now >= j->left_at + most) return 0;

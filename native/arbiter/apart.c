@@ -1,20 +1,22 @@
-/* Work that runs outside of turns, for which its container is charged the time that passes.
+/* Charges containers for work that runs outside of turns: for the time that passes while it runs.
  *
- *      holds back   it stands behind streams that the program holds back, says the library every ARBITER_APART_NS. When it is not heard
- *                   of for SILENT_NS, the work may run: the program can stop the library's thread, and let its streams go
- *      runs         it was let go, says the library, or the program has closed the connection in its turn, and lives
+ *      holds back   The work is waiting behind streams that the program holds back; the library reports that every ARBITER_APART_NS. If
+ *                   no report comes for SILENT_NS, the work may be running: the program can stop the library's thread and release its
+ *                   streams.
+ *      runs         The library reports that the work was released, or the program has closed the connection during its turn, and lives.
  *
- * Of several processes of a container the time counts once, and no time counts that the container's own turn is charged with. */
+ * If several processes of a container have such work, the time counts once. Time for which the container's own turn is charged does not
+ * count again. */
 #include "node.h"
 
 #include "clock.h"
 
-#define SILENT_NS 2000000000ull  /* a machine may be busy; who is heard of again says himself what ran meanwhile */
-#define LOST_NS 10000000000ull   /* a process that closed its connection, and never came back, may have become another program (exec) */
+#define SILENT_NS 2000000000ull  /* a machine may be busy; a library that reports again says how long work ran meanwhile */
+#define LOST_NS 10000000000ull   /* a process that closed its connection and never came back may have become another program (exec) */
 #define LOOK_APART_NS 100000000ull
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-/* Else nobody was heard because we did not listen. */
+/* If not, the silence may be due to the arbiter, which did not run. */
 static bool was_awake(const struct node *n, uint64_t now) { return now < n->apart_looked + 2 * LOOK_APART_NS; }
 
 static bool pays(const struct node *n, const struct peer *p, uint64_t now)
@@ -51,7 +53,7 @@ static void settle(struct node *n, const struct peer *p, uint64_t now)
     if (p->apart && n->slices[p->slice].card[p->apart_card] >= 0) charge_since(n, p->slice, p->apart_card, p->apart_since, now);
 }
 
-/* The process is back, and says itself what it has on that card. */
+/* The process is connected again, and reports its own work on that card. */
 static void drop_lost(struct node *n, const struct peer *p, uint32_t card)
 {
     for (int i = n->slices[p->slice].peers, next; i >= 0; i = next) {

@@ -1,11 +1,12 @@
-/* fractile-arbiter: shares out the time of the cards of one node.
+/* fractile-arbiter: shares out the time of the cards of one node between containers. Its loop:
  *
- *      1. look at the slices: new ones, gone ones, changed terms        slices.c
- *      2. hear the processes                                            peers.c
- *      3. charge what runs outside of turns, decide                     apart.c, schedule.c
- *      4. tell the processes, sleep until something is due
+ *      1. look at the slices: new ones, removed ones, changed terms     slices.c
+ *      2. read the processes' messages                                  peers.c
+ *      3. charge work outside of turns, decide                          apart.c, schedule.c
+ *      4. notify the processes, sleep until something is due
  *
- * One thread, and one that only sleeps (alive.c). Nothing that it needs survives it: after a restart the processes ask again. */
+ * It has one thread for that, and one that only sleeps (alive.c). It keeps no state on disk: after a restart the processes send their
+ * requests again. */
 #include "node.h"
 
 #include "clock.h"
@@ -29,10 +30,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define TERMS_NS 50000000ull /* changed weights and limits are looked for as often while anybody uses a card */
-#define SPELL_US 100000      /* in which we never sleep */
-#define OTHER_DESCRIPTORS 64 /* own files, people who ask */
-#define ROUND 64             /* events before the next decision */
+#define TERMS_NS 50000000ull /* between two looks for changed weights and limits while a card is in use */
+#define SPELL_US 100000      /* computing this long without a sleep ends the real-time priority */
+#define OTHER_DESCRIPTORS 64 /* the arbiter's own files, and connections for the status */
+#define ROUND 64             /* most events handled before the next decision */
 
 static const char usage[] =
     "usage: fractile-arbiter [--control SOCKET] [--exclusive] --slices DIR   serve every slice directory in DIR, also those to come\n"
@@ -72,7 +73,7 @@ static volatile sig_atomic_t stop;
 
 static void on_signal(int unused) { (void)unused, stop = 1; }
 
-/* A file that we have mapped has been cut short. Not ours: as it would be without us. */
+/* SIGBUS: a mapped limits page was truncated. For any other address the signal's default action follows. */
 static void on_cut_page(int number, siginfo_t *what, void *unused)
 {
     (void)unused;
@@ -85,7 +86,7 @@ bool node_watch(struct node *n, int fd, enum source what, uint32_t index)
     return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
-/* ---- people ---- */
+/* ---- the status ---- */
 
 static int unix_socket(const char *path, bool serve)
 {
@@ -142,7 +143,7 @@ static void handle(struct node *n, const struct epoll_event *e)
     }
 }
 
-static bool anybody_busy(const struct node *n)
+static bool any_card_busy(const struct node *n)
 {
     for (uint32_t c = 0; c < n->schedule.cards; c++)
         if (n->schedule.holder[c] >= 0 || n->schedule.open[c]) return true;
@@ -159,12 +160,12 @@ static void decide(struct node *n, uint64_t *again)
     uint64_t look = apart_charge(n, now);
     while (schedule_decide(&n->schedule, now, &d, again)) peers_tell(n, &d, now);
     if (look && (!*again || *again > look)) *again = look;
-    if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
+    if (any_card_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
     if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
     if (n->mend_at && (!*again || *again > n->mend_at)) *again = n->mend_at;
 }
 
-/* False: it cannot go on. */
+/* False: the arbiter cannot continue. */
 static bool serve(struct node *n)
 {
     struct epoll_event events[ROUND];
@@ -181,14 +182,14 @@ static bool serve(struct node *n)
 
 /* ---- beginning and end ---- */
 
-/* As if told to stop, when the parent ends, however it does; false: it has ended already. */
+/* Makes the kernel send SIGTERM when the parent ends, for any reason. False: it has ended already. */
 static bool end_with(const char *parent)
 {
     return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == atoi(parent);
 }
 
-/* Two descriptors for every process of every container, one for each container, and a few. Processes get no more than so many
- * that what is left is enough for all containers. */
+/* The arbiter needs two descriptors for each connection, one for each container, and a few others. The number of connections is limited so
+ * that enough descriptors are left for all containers. */
 static int places(void)
 {
     struct rlimit most;
@@ -218,8 +219,8 @@ static bool begin(struct node *n, const char *control)
     return true;
 }
 
-/* A second arbiter would take over the sockets: some programs would speak to the one, some to the other. The directory is locked
- * for as long as we live. No container sees it, so none can lock it. */
+/* A second arbiter would take over the sockets: some programs would be connected to the one, some to the other. So the directory is locked
+ * for as long as this process lives. No container sees the directory, so none can lock it. */
 static bool is_ours(const char *root)
 {
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -230,7 +231,7 @@ static bool is_ours(const char *root)
 
 static bool take_root(struct node *n, const char *root)
 {
-    /* A slice is complete when its directory appears by rename; its limits may come later, also by rename. */
+    /* A slice's directory appears complete, by rename. Its limits page may appear later, also by rename. */
     if (strlen(root) >= sizeof n->root) return fprintf(stderr, "fractile-arbiter: the path %s is too long\n", root), false;
     strcpy(n->root, root);
     look_begin(n);
@@ -249,8 +250,8 @@ static void end(struct node *n, const char *control)
     if (n->control >= 0) unlink(control);
 }
 
-/* Every container waits for us in every turn: before all other programs, as far as we may (CAP_SYS_NICE), and with timers that
- * are in time. Who computes for SPELL_US without a break, flooded or by a bug, is a program like any other again. */
+/* Every container waits for the arbiter in every turn. So, if it is allowed to (CAP_SYS_NICE), it runs before all other programs, and with
+ * precise timers. If it computes for SPELL_US without a break, because of a flood or a bug, it loses that priority. */
 static void on_long_spell(int unused)
 {
     (void)unused;
@@ -260,7 +261,7 @@ static void on_long_spell(int unused)
 static void go_first(void)
 {
     struct rlimit spell = {SPELL_US, RLIM_INFINITY};
-    prctl(PR_SET_TIMERSLACK, 1000ul); /* ns; usual are 50000 */
+    prctl(PR_SET_TIMERSLACK, 1000ul); /* ns; the default is 50000 */
     clock_wake_soon(); /* in case the real-time class is refused */
     signal(SIGXCPU, on_long_spell);
     if (setrlimit(RLIMIT_RTTIME, &spell) == 0) sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &(struct sched_param){.sched_priority = 1});
@@ -283,14 +284,14 @@ static int run(const char *root, const char *control, char **slices)
     return told ? 0 : 1;
 }
 
-/* One line, and the status of a wrong command line. */
+/* Prints one line, and returns the exit status for a wrong command line. */
 static int wrong(const char *what, const char *about)
 {
     fprintf(stderr, "fractile-arbiter: %s%s; see fractile-arbiter --help\n", what, about);
     return 2;
 }
 
-/* arbiter.sock beside the directory, wherever a link leads. */
+/* The path of arbiter.sock beside the directory; links are followed. */
 static bool beside(const char *directory, char *socket, size_t size)
 {
     char whole[PATH_MAX];
@@ -326,6 +327,6 @@ int main(int argc, char **argv)
     if (!root[0] && optind == argc) return wrong("which slices? expected --slices DIR, or slice directories", "");
     if (!control[0] && root[0] && !beside(root, control, sizeof control)) return 1;
     if (status) return print_status(control, json);
-    mallopt(M_MMAP_THRESHOLD, 16384); /* texts of the status go back to the kernel: what was left over of each stayed between them for ever */
+    mallopt(M_MMAP_THRESHOLD, 16384); /* the status texts' memory goes back to the kernel; otherwise fragments stayed forever */
     return run(root, control, argv + optind);
 }

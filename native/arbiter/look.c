@@ -1,6 +1,6 @@
-/* How new directories of slices, and sockets that were deleted, are noticed: inotify reports changes. Where the kernel gives none (the instances
- * and watches of a user are bounded, and the root of a container is often the same user), the directory is looked through once a
- * second, and inotify is tried again each time. */
+/* Notices new slice directories, and sockets that were deleted, by inotify. If the kernel grants no inotify instance or watch (their number
+ * per user is bounded, and a container's root is often the same user), the directory is scanned once a second, and inotify is tried again
+ * each time. */
 #include "node.h"
 
 #include "clock.h"
@@ -28,7 +28,7 @@ static void go_blind(struct node *n)
     n->blind = n->said_blind = true;
 }
 
-/* In this order: what appears between the two is seen by one of them. */
+/* Watching comes before scanning, so that a directory that appears in between is seen by one or the other. */
 static void begin_to_look(struct node *n)
 {
     n->blind = false;

@@ -1,4 +1,5 @@
-/* The processes of the containers. Who they are is what the kernel says of their sockets; what they say is a wish. */
+/* The connections of the containers' processes. The kernel identifies the process behind a socket. The messages themselves are requests only,
+ * and are not trusted. */
 #include "node.h"
 
 #include "clock.h"
@@ -15,13 +16,13 @@
 #define SO_PEERPIDFD 77
 #endif
 
-#define ROUND 16 /* messages of one peer before the others are heard */
+#define ROUND 16 /* most messages of one peer before the other peers' turn */
 #define SECOND 1000000000ull
-#define LONGEST_OUTSIDE (60 * SECOND) /* what a message may say of it */
+#define LONGEST_OUTSIDE (60 * SECOND) /* most time outside of turns that one message may report */
 
 static struct slice *slice_of(struct node *n, const struct peer *p) { return &n->slices[p->slice]; }
 
-/* Without a descriptor left the connection would stay in the queue, and wake us again and again. */
+/* Without a free descriptor the connection would stay in the queue and wake the arbiter again and again. */
 static void refuse_without_descriptor(struct node *n, struct slice *s)
 {
     close(n->spare);
@@ -68,7 +69,8 @@ static uint32_t slice_with_most(const struct node *n)
     return most;
 }
 
-/* Each slice can have its part of all places: for a newcomer within that, the slice that has most loses its newest connection. */
+/* Each slice is entitled to an equal part of all places. If they are taken, a new connection within that part replaces the newest connection
+ * of the slice that has most. */
 static bool has_place_for(struct node *n, const struct slice *s)
 {
     if (s->peer_count >= PEERS_OF_A_SLICE) return false;
@@ -95,14 +97,14 @@ void peer_accept(struct node *n, uint32_t index)
     close(fd);
 }
 
-static bool anybody_wants(const struct node *n, const struct slice *s, uint32_t card)
+static bool any_peer_wants(const struct node *n, const struct slice *s, uint32_t card)
 {
     for (int i = s->peers; i >= 0; i = n->peers[i].next)
         if (n->peers[i].wants >> card & 1) return true;
     return false;
 }
 
-/* A container's turn is ending when all processes that have it say so. */
+/* A container's turn is ending when all processes that hold it have announced that. */
 static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
 {
     struct slice *s = &n->slices[slice];
@@ -111,7 +113,7 @@ static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
     schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
 }
 
-/* Connections are no processes: one program may have a thousand. */
+/* One process may have a thousand connections, so the count is limited by the number of processes. */
 static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint32_t connections, uint64_t now)
 {
     struct slice *s = &n->slices[slice];
@@ -119,7 +121,7 @@ static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint3
     schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, connections < s->process_count ? connections : s->process_count, now);
 }
 
-/* One process has nothing more on the card. */
+/* One process has no more work on the card. */
 static void give_back(struct node *n, struct peer *p, uint32_t card)
 {
     struct slice *s = slice_of(n, p);
@@ -129,7 +131,7 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     outstanding_are(n, p->slice, card, s->outstanding[card] - 1, clock_now());
     if (s->outstanding[card]) return end_if_all(n, p->slice, card);
     s->recalled[card] = false;
-    schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
+    schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, any_peer_wants(n, s, card), clock_now());
 }
 
 static void give_all_back(struct node *n, struct peer *p)
@@ -141,7 +143,7 @@ static void give_all_back(struct node *n, struct peer *p)
         bool held = p->granted >> c & 1;
         give_back(n, p, c);
         bool waits = s->card[c] >= 0 && (wanted >> c & 1) && !held && !s->outstanding[c];
-        if (waits && !anybody_wants(n, s, c)) schedule_done(&n->schedule, (uint32_t)s->card[c], p->slice, false, clock_now());
+        if (waits && !any_peer_wants(n, s, c)) schedule_done(&n->schedule, (uint32_t)s->card[c], p->slice, false, clock_now());
     }
 }
 
@@ -171,13 +173,13 @@ static bool has_died(const struct peer *p)
     return p->life < 0 || poll(&life, 1, 0) == 1;
 }
 
-/* The place may have been given to another since the event. */
+/* The entry may have been given to another peer since the event. */
 void peer_died(struct node *n, uint32_t index)
 {
     if (n->peers[index].fd != -1 && n->peers[index].life >= 0 && has_died(&n->peers[index])) peer_drop(n, index);
 }
 
-/* What it has on the card then is not taken back by closing a connection. */
+/* Closing a connection does not take work off the card: if the process lives and had a turn or work outside of turns, it is charged on. */
 static void lose(struct node *n, uint32_t index)
 {
     struct peer *p = &n->peers[index];
@@ -195,7 +197,7 @@ static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = s->lease[card], .length_ns = length};
     bool behind = s->card[card] >= 0 && schedule_is_behind_another(&n->schedule, (uint32_t)s->card[card], p->slice);
     if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card], m.gang = ARBITER_MAY_END | (behind ? ARBITER_BEHIND : 0);
-    clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
+    clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* a peer that does not read loses its own grant */
 }
 
 static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
@@ -208,7 +210,7 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
 }
 
-/* Cards as the node numbers them. */
+/* The slice's bit set of cards as a bit set by the node's numbers. */
 static uint64_t gang_of(const struct slice *s, uint64_t cards)
 {
     uint64_t gang = 0;
@@ -225,7 +227,7 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     if (p->granted >> card & 1) return;
     bool draining = n->schedule.seats[s->card[card]][p->slice].draining;
     bool open = s->outstanding[card] && !s->recalled[card] && !draining && (!s->until[card] || s->until[card] > now);
-    if (open) grant(n, p, card, now); /* its container has the lease */
+    if (open) grant(n, p, card, now); /* the container already has the lease */
     else schedule_want(&n->schedule, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
 }
 
@@ -238,7 +240,7 @@ static void ending(struct node *n, struct peer *p, const struct arbiter_message 
     end_if_all(n, p->slice, m->card);
 }
 
-/* False: nonsense. */
+/* False: the message is nonsense. */
 static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m)
 {
     struct slice *s = slice_of(n, p);
@@ -249,11 +251,11 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE || !apart_hear(n, p, m)) return false;
     schedule_used(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->length_ns < LONGEST_OUTSIDE ? m->length_ns : LONGEST_OUTSIDE, clock_now());
-    if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* of an earlier lease: it crossed ours on the way */
+    if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* for an earlier lease: it crossed the GRANT on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);
     give_back(n, p, m->card);
-    if (m->more) want(n, p, m->card, m->gang); /* others of its container may go on, and it with them */
+    if (m->more) want(n, p, m->card, m->gang); /* other processes of the container may still hold the lease, and this one joins them */
     return true;
 }
 

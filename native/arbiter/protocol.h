@@ -1,23 +1,23 @@
-/* What the library in a container and the arbiter say to each other, over <slice>/arbiter.sock: one struct per message
- * (SOCK_SEQPACKET), both on one machine. Cards are numbered as in the slice's limits page. Times are lengths, not
- * instants, but for BEGINS: what lies in the past, or far in the future, means now.
+/* The protocol between the library in a container and the arbiter, over <slice>/arbiter.sock: one struct per message (SOCK_SEQPACKET), both
+ * ends on one machine. Cards are numbered as in the slice's limits page. Times are lengths, except in BEGINS, which has an instant: one in
+ * the past, or far in the future, means now.
  *
  *      library                                arbiter
  *        WANT card, gang     -->
- *                            <--   BEGINS card, lease, instant             comes before its GRANT: launch nothing before; again: not so late
+ *                            <--   BEGINS card, lease, instant             before the GRANT: launch nothing earlier; once more: begin sooner
  *                            <--   GRANT card, lease, length (0: until recalled), held back
  *        feeds the card, at most until the length is over
- *                            <--   SHARED card, lease                   others have the card too, from now on
+ *                            <--   SHARED card, lease                   other containers have the card too, from now on
  *                            <--   RECALL card, lease
- *        ENDING card, lease, length -->     nothing is added; after that length the next may be let in, a moment before all is done
- *        DONE card, lease, more -->            nothing of this process is left on the card, but for what it says is apart from turns
+ *        ENDING card, lease, length -->     nothing is added; after that length the next container may begin, just before all is done
+ *        DONE card, lease, more -->            no work of this process is left on the card, except work reported as outside of turns
  *
- * All processes of a container share its lease: each that wants the card gets the GRANT, and the lease is over when each
- * has said DONE or is gone. Nothing that a message claims is believed beyond what it asks for.
+ * All processes of a container share its lease: each process that wants the card gets the GRANT, and the lease is over when each has sent
+ * DONE or is gone. The arbiter believes nothing in a message that would give the process more than it may request anyway.
  *
- * Work stays behind streams that the program holds back, and runs when it lets them go: apart from turns. A process that has such work
- * says so in each DONE, and says DONE every ARBITER_APART_NS, with a turn or without. While the work runs, or nothing is heard of the
- * process, its container is charged (apart.c). */
+ * Work may be waiting behind streams that the program holds back, and runs when the program releases them: that work is apart from turns. A
+ * process with such work reports it in each DONE, and sends a DONE every ARBITER_APART_NS, with a turn or without one. While the work runs,
+ * or while the process is silent, its container is charged (apart.c). */
 #ifndef FRACTILE_ARBITER_PROTOCOL_H
 #define FRACTILE_ARBITER_PROTOCOL_H
 
@@ -29,8 +29,8 @@
 enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6, ARBITER_BEGINS = 7 };
 
 #define ARBITER_WAITS 1u   /* the library understands BEGINS */
-#define ARBITER_HOLDS_BACK 2u /* work stands behind streams that the program holds back ... */
-#define ARBITER_RUNS 4u       /* ... or was let go, and runs outside of a turn */
+#define ARBITER_HOLDS_BACK 2u /* work is waiting behind streams that the program holds back ... */
+#define ARBITER_RUNS 4u       /* ... or was released, and runs outside of a turn */
 #define ARBITER_APART_NS 50000000ull
 #define ARBITER_MAY_END 1u /* the arbiter understands ENDING */
 #define ARBITER_BEHIND 2u  /* the turn before was passed on: its last kernels may still be on the card */
@@ -38,11 +38,15 @@ enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBIT
 struct arbiter_message {
     uint32_t version, kind;
     uint32_t card;
-    uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
-    uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
-    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: what follows */
-    uint64_t length_ns; /* of BEGINS: the instant, of the machine's monotonic clock; of GRANT and ENDING; of DONE: so long its work was on the card outside of turns, without the time in which it said ARBITER_RUNS */
-    uint64_t held_back_ns; /* of WANT and DONE: bit set of the above; of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
+    uint32_t more;      /* DONE: the process wants the card again; GRANT: other containers may have it too */
+    uint64_t lease;     /* number of the lease; DONE: the lease that is given back */
+    uint64_t gang;      /* WANT, DONE: bit set of cards that the process uses together; GRANT: ARBITER_MAY_END, ARBITER_BEHIND */
+    /* GRANT, ENDING: the length. BEGINS: the instant, by the machine's monotonic clock. DONE: time for which the process's work was on the
+     * card outside of turns, without the time in which it reported ARBITER_RUNS. */
+    uint64_t length_ns;
+    /* WANT, DONE: bit set of ARBITER_WAITS, ARBITER_HOLDS_BACK, ARBITER_RUNS. GRANT: time since the GRANT before in which the container was
+     * next in line and only its own limit held it back. */
+    uint64_t held_back_ns;
 };
 
 #endif

@@ -1,10 +1,11 @@
+/* The rules of schedule.h: charges every seat for the time that it had, decides which seat is next, and ends turns. */
 #include "schedule_parts.h"
 
 #include <stddef.h>
 #include <string.h>
 
 #define SCALE 100
-#define BURST 10000000ll /* ns of virtual time at weight 100: what is kept for who was away */
+#define BURST 10000000ll /* ns of virtual time at weight 100: the credit of a tenant that was away */
 #define NEVER UINT64_MAX
 
 void schedule_init(struct schedule *s)
@@ -20,17 +21,17 @@ void schedule_init(struct schedule *s)
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* A kernel cannot be taken back: half of it counts before it begins, so that a tenant with long ones is as far ahead of its due
- * after one as it was behind before. */
+/* A kernel cannot be interrupted. Half of it counts before it begins, so that a tenant with long kernels is as far ahead of its share after
+ * one as it was behind before. */
 static uint64_t half_a_kernel(const struct schedule_seat *t) { return sooner(t->longest_overrun, SCHEDULE_LONG_GRACE) / 2; }
 
 int64_t schedule_credit_to_begin(const struct schedule_seat *t)
 {
-    uint64_t half = sooner(half_a_kernel(t), SCHEDULE_LONGEST_DEBT * t->terms.limit / 200); /* it never has more than twice that */
+    uint64_t half = sooner(half_a_kernel(t), SCHEDULE_LONGEST_DEBT * t->terms.limit / 200); /* its credit is never more than twice that */
     return larger((int64_t)half, (int64_t)SCHEDULE_LEAST);
 }
 
-/* Who is kept from its limit by others may make up for it later; who is away may not. */
+/* A tenant that others keep from reaching its limit may make up for it later; a tenant that is away may not. */
 static int64_t most_credit(const struct schedule_seat *t, uint64_t now)
 {
     bool here = t->wants || t->holds || now - t->left_at < SCHEDULE_LONGEST;
@@ -39,14 +40,14 @@ static int64_t most_credit(const struct schedule_seat *t, uint64_t now)
     return larger(lease, larger(2 * (int64_t)SCHEDULE_LEAST, schedule_credit_to_begin(t)));
 }
 
-/* Virtual time since the end of its lease. */
+/* Virtual time since the end of the tenant's lease. */
 static int64_t overrun(const struct schedule_seat *t, uint64_t now)
 {
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* The time since the last charge: had by who drains or is late; then by all but who drains; by all alike. The driver gives equal slices
- * to processes, so those are what is counted of each. */
+/* How the time since the last charge is divided: the part of the seats that drain or are late; the part of all users except those that
+ * drain; the part of all users. The driver gives equal slices to processes, so each seat counts by the number of its processes. */
 struct parts { uint64_t drained, next, both; uint32_t users, late, draining; };
 
 static uint32_t processes_of(const struct schedule_seat *t) { return t->processes ? t->processes : 1; }
@@ -59,7 +60,7 @@ static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
     return part;
 }
 
-/* So much of `part`, its share of the time since the last charge, was after the end of its lease. */
+/* How much of `part`, the seat's share of the time since the last charge, was after the end of its lease. */
 static uint64_t part_over(const struct schedule_seat *t, uint64_t part, uint64_t now)
 {
     if (!t->over_at || now <= t->over_at) return 0;
@@ -67,7 +68,7 @@ static uint64_t part_over(const struct schedule_seat *t, uint64_t part, uint64_t
     return over < since ? (uint64_t)((double)part * (double)over / (double)since) : part;
 }
 
-/* Charges a seat for the time since it was charged last. `front` is the least virtual time of those that have the card or may have it. */
+/* Charges a seat for the time since its last charge. `front` is the least virtual time of the seats that have the card or may have it. */
 static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
@@ -90,15 +91,15 @@ static void charge(struct schedule_seat *t, const struct parts *parts, int64_t f
     t->charged_at = now;
 }
 
-/* So much of the time since the last charge was before `until`. */
+/* How much of the time since the last charge was before `until`. */
 static uint64_t before(const struct schedule_seat *t, uint64_t until, uint64_t now)
 {
     if (until <= t->charged_at) return 0;
     return (until < now ? until : now) - t->charged_at;
 }
 
-/* What is left of a turn that was passed on goes first. If that takes longer, it is because the driver gave a slice to who is
- * next; only after some of these the turn was not as good as done, and both have the card. */
+/* The rest of a turn that was passed on runs first. If it takes longer, the driver has probably given the next tenant a slice. Only if it
+ * lasts longer than some slices, the turn was not almost done, and both tenants have the card. */
 static void divide(const struct schedule_seat *draining, struct parts *p, uint64_t now)
 {
     uint64_t rest = before(draining, draining->ends_at + SCHEDULE_PASSED_ON, now);
@@ -108,7 +109,7 @@ static void divide(const struct schedule_seat *draining, struct parts *p, uint64
     p->both = now - draining->charged_at - slices;
 }
 
-/* The card stands idle for a gang, which waits for another card: others could have had it. */
+/* The card is idle because it is reserved for a gang that waits for another card. The gang pays, since others could have used the card. */
 static void charge_for_idling(struct schedule *s, uint32_t card, uint64_t now)
 {
     if (s->reserved[card] == NOBODY) return;
@@ -116,7 +117,7 @@ static void charge_for_idling(struct schedule *s, uint32_t card, uint64_t now)
     if (t->present) t->virtual_time += (int64_t)((now - t->charged_at) * SCALE / t->terms.weight);
 }
 
-/* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
+/* Charges all seats of a card; call it before anything changes. The card's virtual time follows its holder's until the end of the lease. */
 static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 {
     struct parts parts = {0};
@@ -147,13 +148,13 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     }
 }
 
-/* By which turns are given out. */
+/* The least claim gets the next turn. */
 int64_t schedule_claim(const struct schedule_seat *t)
 {
     return t->virtual_time + (int64_t)(half_a_kernel(t) * SCALE / t->terms.weight);
 }
 
-/* The least virtual time of the others that are there to use the card; own when there is nobody. */
+/* The least virtual time of the other seats that use the card or want it; the tenant's own if there are none. */
 static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     int64_t least = INT64_MAX;
@@ -238,12 +239,12 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
     memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
-/* For being away its right to the time of others passes, as fast as it could have used it at most. */
+/* While a tenant is away, its claim to time that others have had expires, at most as fast as it could have used that time. */
 void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
 {
     int64_t floor = s->virtual_time[card] - (BURST + (int64_t)half_a_kernel(t)) * SCALE / t->terms.weight;
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
-    if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
+    if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* a tenant that was away for longer has saved up nothing */
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 
@@ -271,9 +272,9 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     t->wanted_at = now;
 }
 
-/* A turn that was passed on is over sooner than was thought: the next begins at once; if it has begun, it is over as much sooner, since
- * its first kernels were thought to begin then. Without this the errors of turn after turn would add up. (Where it is over later, the
- * driver may have given the next one a slice meanwhile.) */
+/* A turn that was passed on is over sooner than predicted. If the next turn has not begun, it begins at once. If it has begun, it will be over
+ * sooner by the same amount, since its prediction assumed that its first kernels begin at the predicted end. Otherwise the errors of
+ * successive turns would add up. (If the turn is over later, the driver may have given the next tenant a slice meanwhile.) */
 static void correct_next(struct schedule *s, uint32_t card, uint32_t drained, uint64_t now)
 {
     struct schedule_seat *h = s->holder[card] == NOBODY ? NULL : &s->seats[card][s->holder[card]];
@@ -315,9 +316,9 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     if (limited(t)) t->credit -= (int64_t)ns;
 }
 
-/* ---- who is next ---- */
+/* ---- which tenant is next ---- */
 
-/* Priority counts only for who has not had more than its weight: else it would starve the rest. */
+/* Priority counts only for a tenant that has not had more than its weight; otherwise it would starve the others. */
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     const struct schedule_seat *t = &s->seats[card][tenant];
@@ -327,21 +328,21 @@ static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 
 static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
 
-static bool somebody_waits(const struct schedule *s, uint32_t card, uint32_t but)
+static bool another_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
     for EACH_SEAT(s, card, i)
-        if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
+        if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* a draining tenant comes back */
     return false;
 }
 
-/* It holds this card, but not for long: if it was given another one now it would hold that in vain, before others who wait for
- * it. Only for a moment: a launch over several cards may be on its way there, and end when it has got the other one. */
+/* The tenant holds this card, but not for much longer. A second card given to it now would be held in vain while others wait for it. This is
+ * true only for a moment: a launch over several cards may be waiting with this card for the other one, and end when it gets that. */
 static bool is_ending(const struct schedule_seat *t, uint64_t now)
 {
     return t->holds && t->over_at && now + SCHEDULE_LEAST >= t->over_at && now < t->over_at + SCHEDULE_LEAST;
 }
 
-/* Somebody who uses this card only has had less of it. (Gangs do not wait for each other in this way: it could be mutual.) */
+/* A tenant that uses only this card has had less of it. (Gangs do not wait for each other in this way: the wait could be mutual.) */
 static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     for EACH_SEAT(s, card, i) {
@@ -351,17 +352,17 @@ static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t t
     return false;
 }
 
-/* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
- * gang can have reserved any of these cards, so no two wait for each other. Who cannot have all of them now is passed over: a
- * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. On a card on which it
- * is late it is at work already: a launch over several cards may have passed there, and end when it has got this one, too. */
+/* A gang takes all its cards in one step. It reserves them first; the tenant that holds one is recalled by end_of_lease. Only one gang can
+ * have reserved any of these cards, so no two gangs wait for each other. A gang that cannot have all its cards now is skipped: an incomplete
+ * gang delays no other tenant, and after SCHEDULE_TOGETHER only the cards that it has requested count. A card on which the tenant is late
+ * does not count: it works there already, and a launch over several cards may have passed the gate there and end when it gets this card. */
 static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     const struct schedule_seat *asks = &s->seats[card][tenant];
     for (uint32_t i = 0; i < s->cards; i++) {
         const struct schedule_seat *t = &s->seats[i][tenant];
         if (i == card || !(asks->gang >> i & 1) || !t->present) continue;
-        if (s->holder[i] == (int)tenant && !(is_ending(t, now) && somebody_waits(s, card, tenant))) continue;
+        if (s->holder[i] == (int)tenant && !(is_ending(t, now) && another_waits(s, card, tenant))) continue;
         if (t->late || (!busy(t) && now >= asks->wanted_at + SCHEDULE_TOGETHER)) continue;
         if (!may_hold(t) || (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant)) return false;
         if (s->reserved[i] != (int)tenant && is_behind_single(s, i, tenant)) return false;
@@ -369,7 +370,7 @@ static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, u
     return true;
 }
 
-/* So long the card will take to be free for this tenant, as far as is known, if its holder is recalled now. */
+/* How long it will take, as far as known, until the card is free for this tenant if its holder is recalled now. */
 static uint64_t time_to_free(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     if (s->holder[card] == NOBODY || s->holder[card] == (int)tenant) return 0;
@@ -378,8 +379,8 @@ static uint64_t time_to_free(const struct schedule *s, uint32_t card, uint32_t t
     return free > now ? free - now : 0;
 }
 
-/* Of a gang's cards the one that takes longest is reserved first, and another when it takes as long as that one still does: it would stand
- * idle if it were kept free from now on. */
+/* Of a gang's cards, the one that takes longest to become free is reserved first. Another card is reserved when it takes about as long as
+ * that one still does: reserved sooner, it would be idle. */
 static bool takes_longest(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
     uint64_t longest = 0;
@@ -442,7 +443,7 @@ static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t no
 
 /* ---- the holder ---- */
 
-/* Its turn was given ahead, and the one before is over already. */
+/* The holder's turn was granted before its beginning, and the turn before is over already. */
 static bool begin_early(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
     struct schedule_seat *h = &s->seats[card][s->holder[card]];
@@ -453,7 +454,7 @@ static bool begin_early(struct schedule *s, uint32_t card, uint64_t now, struct 
     return true;
 }
 
-/* When should this lease end? At once, at a time, or NEVER as things stand. */
+/* When should this lease end? Now, at a later time, or, as things stand, NEVER. */
 static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
     uint64_t end = NEVER;
@@ -462,16 +463,17 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
     if (next == NOBODY || &s->seats[card][next] == h) return end;
     const struct schedule_seat *n = &s->seats[card][next];
     uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SCHEDULE_LEAST;
-    bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this one too */
+    bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this card, too */
     if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
     else if (another_card_idles && turn > least) turn = least;
-    else if (schedule_claim(n) < schedule_claim(h) - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
+    else if (schedule_claim(n) < schedule_claim(h) - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* n is far behind */
     return sooner(end, turn > now ? turn : now);
 }
 
 static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest_overrun + t->longest_overrun / 2; }
 
-/* Who overruns pays, but not who then ends and begins again. So what is unexpected has a bound for all tenants of a card together. */
+/* A tenant pays for its overruns, but not if its container then ends and begins again. So unexpected overruns have a common bound for all
+ * tenants of a card. */
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
@@ -486,7 +488,8 @@ void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedu
     if (since && now > expected) s->patience[card] -= sooner(s->patience[card], now - expected);
 }
 
-/* A kernel may take longer than was known. Who is next is owed nothing as long as it is ahead of the holder, who pays for that time. */
+/* A kernel may take longer than known before. The next tenant need not get the card as long as it is ahead of the holder, which is charged for
+ * that time. */
 static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
     uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
@@ -498,7 +501,7 @@ static uint64_t patience_with(const struct schedule *s, uint32_t card, const str
     return even > patience ? sooner(even, most) : patience;
 }
 
-/* True when there is something to do about the holder; *again else. */
+/* True: *out has to be done about the holder. Otherwise sets *again. */
 static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     struct schedule_seat *h = &s->seats[card][s->holder[card]];
@@ -522,8 +525,8 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     return true;
 }
 
-/* Who is next when this turn is over. The holder is counted half a turn ahead: else two with equal claims would often have two turns in
- * a row, and the other wait for both. */
+/* The tenant that is next when this turn is over. The holder's claim is counted half a turn ahead: otherwise one of two tenants with equal
+ * claims would often have two turns in a row, while the other waits for both. */
 static int next_after(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant], before = *t;
@@ -545,7 +548,8 @@ void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_
     if (t->present && s->holder[card] == (int)tenant) t->ends_at = when ? when - t->sooner_by : 0;
 }
 
-/* A gang's turns, and those before one, end together on all cards: not early. Who is not there yet may be when the turn ends. */
+/* Passes the turn on if it is almost over. The turns of a gang, and turns before a gang's, end on all cards together, so they are not passed on.
+ * If there is no next tenant yet, there may be one when the turn ends. */
 static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *again)
 {
     struct schedule_seat *t = &s->seats[card][s->holder[card]];
@@ -576,7 +580,7 @@ bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_
     return false;
 }
 
-/* It was not: from now on it is to blame. */
+/* A draining tenant that was not almost done after all is late from now on. */
 static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     for EACH_SEAT(s, card, i) {
@@ -596,7 +600,7 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
     return false;
 }
 
-/* ---- for people ---- */
+/* ---- for the status ---- */
 
 void schedule_settle(struct schedule *s, uint64_t now)
 {
@@ -614,7 +618,7 @@ uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 
 /* ---- granting ---- */
 
-/* Whose turn was passed on and is not over yet; of several, the one that is over last. */
+/* The tenant whose turn was passed on and is not over yet; of several, the one whose turn is over last. */
 static int last_to_drain(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int last = NOBODY;
@@ -629,7 +633,7 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     int before = last_to_drain(s, card, now);
-    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = somebody_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
+    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
     if (limited(t)) {
         uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;
@@ -660,7 +664,7 @@ static bool gang_ready(struct schedule *s, uint32_t tenant, uint64_t gang)
     return ready;
 }
 
-/* The reserved one, else the next that can have its whole gang. */
+/* The tenant that has reserved the card, else the next one that can have its whole gang. */
 static int choose(struct schedule *s, uint32_t card, uint64_t now)
 {
     int first = s->reserved[card];
@@ -684,7 +688,7 @@ static bool seat_next(struct schedule *s, uint32_t card, uint64_t now, struct sc
 bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     uint64_t next = NEVER;
-    schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
+    schedule_settle(s, now); /* all cards: a gang is compared with others on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
         reserve_what_takes_longest(s, card, now);
         if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;

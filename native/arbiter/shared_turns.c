@@ -1,22 +1,25 @@
-/* Turns that several tenants have at once, as long as the card has time to spare.
+/* Turns that several tenants have at the same time, as long as the card has time to spare.
  *
- * Where a card is idle from time to time, every tenant got all that it asked for: there is nothing to share out, and a turn of
- * one's own would only make the others wait. So all tenants that want the card have it together, and the driver's time slicing decides
- * from slice to slice. While several containers run, their use cannot be told
- * apart; this rests only on the arbiter's knowledge of when the card was idle.
+ * If a card is idle from time to time, every tenant gets all the time that it wants. There is nothing to share out, and exclusive turns
+ * would only make tenants wait. So all tenants that want the card have it together, and the driver's time slicing decides from slice to
+ * slice. While several containers run, the arbiter cannot tell their use apart. It only knows when the card was idle, and this file relies
+ * on that alone.
  *
- *      spare   time in which the card was idle, at most SCHEDULE_SPARE of it. While two or more are at work it is used up, as fast
+ *      spare   time in which the card was idle, at most SCHEDULE_SPARE. While two or more tenants are at work, it decreases with the time
  *
  *      one by one --a tenant waits, spare >= SCHEDULE_REOPEN, all may share--> together
  *      together   --spare is used up, a tenant overreaches or may not share--> all are recalled but the one that has had least,
- *                   and it goes on as in turns of its own: from then on every tenant gets its weight
+ *                   and it goes on with a turn of its own: from then on every tenant gets its weight
  *
- * A tenant that works for SCHEDULE_STINT without a break, or whose kernels are so long or not known yet, takes all that it can get: then every tenant gets turns, and as much as is due.
- * Each is charged its part of what they had together by the number of its processes, as the driver's slices are equal for those. A tenant that is ahead of another by more
- * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one tenant
- * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
- * priority never share: their promises need turns of their own. Nor do those that may use several cards: kernels that wait for
- * their peers on another card need both cards at once, and a tenant that shares the one may be recalled from it before it has the other. */
+ * A tenant takes all the time that it can get if it works for SCHEDULE_STINT without a break, or if its kernels are that long or not known
+ * yet. Then there are exclusive turns, and every tenant gets its share. Of time that tenants had together, each is charged by the number of
+ * its processes, since the driver's slices are equal for processes. A tenant that is ahead of another by more than SCHEDULE_LAG, by weight,
+ * overreaches. That ends the sharing until the card has been idle again. Equal slices are not equal use if one tenant leaves most of its
+ * slices early: that is not noticed, but ends with the spare time.
+ *
+ * Tenants with a hard limit, or of different priority, never share: they need exclusive turns to get what they were promised. Nor do
+ * tenants that may use several cards: kernels that wait for their peers on another card need both cards at once, and a tenant that shares
+ * one card may be recalled from it before it has the other. */
 #include "schedule_parts.h"
 
 #include <stddef.h>
@@ -39,8 +42,8 @@ static bool has_another_card(const struct schedule *s, uint32_t card, uint32_t t
     return false;
 }
 
-/* Of those who are at work. Alone is who has been the only one for SCHEDULE_ALONE. Of who is new it is not known how long its kernels are:
- * its first turn is its own. */
+/* May all tenants that are at work share the card? *alone: there has been only one for SCHEDULE_ALONE. *new: one has had no turn yet, so the
+ * length of its kernels is unknown, and its first turn must be exclusive. */
 static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now, bool *alone, bool *new)
 {
     const struct schedule_seat *first = NULL;
@@ -58,7 +61,7 @@ static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now,
     return s->reserved[card] == NOBODY && !s->exclusive;
 }
 
-/* Of those who are at work, one is ahead of what is due to another, in time of the card. */
+/* One of the tenants at work is ahead of another by more than SCHEDULE_LAG, in time of the card. */
 static bool one_overreaches(const struct schedule *s, uint32_t card)
 {
     int64_t most = INT64_MIN;
@@ -85,7 +88,7 @@ bool schedule_drains(const struct schedule *s, uint32_t card)
     return false;
 }
 
-/* Who had shared and does not let go in time is late, as the holder of a turn of its own would be. */
+/* A tenant that shared the card and does not give it back in time is late, like the holder of an exclusive turn. */
 static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     for EACH_SEAT(s, card, i) {
@@ -114,7 +117,7 @@ static void open_card(struct schedule *s, uint32_t card)
     s->holder[card] = NOBODY;
 }
 
-/* It keeps the card when the others are recalled. */
+/* The tenant that keeps the card when the others are recalled. */
 static int least_of_holders(const struct schedule *s, uint32_t card)
 {
     int least = NOBODY;

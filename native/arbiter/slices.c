@@ -1,6 +1,6 @@
-/* Containers: a directory each, in which lie the page of limits and our socket. Which container a process belongs to follows
- * from the socket it comes by: the directory is mounted into that container only. A page that cannot be read (garbage, cut
- * short, for ever in the middle of a change) is an event; the container keeps the terms it had, or gets the least weight. */
+/* Slices, one for each container: a directory with the limits page and the arbiter's socket. The socket by which a process connects tells
+ * which container it belongs to, since the directory is mounted into that container only. A page that cannot be read (garbage, truncated,
+ * always in the middle of a change) is reported as an event; the container keeps the terms that it had, or gets the least weight. */
 #include "node.h"
 
 #include "clock.h"
@@ -19,9 +19,9 @@
 
 #define UNFINISHED ".arbiter.sock"
 #define ASIDE ".arbiter.sock.aside"
-#define MEND_NS 500000000ull       /* a socket is gone for so long before there is another one */
+#define MEND_NS 500000000ull       /* a socket is gone for this long before a new one is made */
 #define TERMS_LEAST_NS 5000000ull /* between two looks at all pages */
-#define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
+#define UNREADABLE_NS 1000000000ull /* a page in the middle of a change for this long: its writer has died */
 
 static bool is_good(const struct fr_limits *l)
 {
@@ -29,7 +29,7 @@ static bool is_good(const struct fr_limits *l)
            l->card_count <= FR_MAX_CARDS;
 }
 
-/* NULL, and errno: ENOENT where there is none (yet), else EINVAL. */
+/* NULL, with errno: ENOENT if there is no page (yet), else EINVAL. */
 static const struct fr_limits *map_limits(const char *directory, bool *writable)
 {
     char path[300];
@@ -47,14 +47,14 @@ static const struct fr_limits *map_limits(const char *directory, bool *writable)
     return errno = EINVAL, NULL;
 }
 
-/* Whatever lies there goes; a folder that holds something gets another name. */
+/* Removes the file of that name, of any type; a folder that is not empty gets another name. */
 static void make_room(int here, const char *name)
 {
     if (unlinkat(here, name, 0) == 0 || errno != EISDIR || unlinkat(here, name, AT_REMOVEDIR) == 0) return;
     renameat(here, name, here, ASIDE);
 }
 
-/* Takes the place of an earlier one, in one step. */
+/* Replaces an earlier socket in one step. */
 static bool take_name(int here)
 {
     if (renameat(here, UNFINISHED, here, ARBITER_SOCKET) == 0) return true;
@@ -68,18 +68,18 @@ static int listen_in(const char *directory)
     char path[300];
     snprintf(path, sizeof path, "%s/" UNFINISHED, directory);
     int here = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    make_room(here, UNFINISHED); /* of an arbiter before us */
-    /* A socket's name has 108 bytes, a directory's may be longer: by way of its descriptor it is short. */
+    make_room(here, UNFINISHED); /* left by an earlier arbiter */
+    /* A socket's name has 108 bytes. The directory's name may be longer, but its name by descriptor is short. */
     snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" UNFINISHED, here);
     bool good = here >= 0 && fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && chmod(path, 0666) == 0 && listen(fd, 1024) == 0 &&
-                take_name(here); /* who finds it is not refused */
+                take_name(here); /* the name comes last, so that no connection is refused */
     if (here >= 0) close(here);
     if (good) return fd;
     if (fd >= 0) close(fd);
     return -1;
 }
 
-/* A socket that an arbiter before us has left refuses the connection. */
+/* A socket that was left by an earlier arbiter refuses the connection. */
 bool slice_is_served(const char *directory)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -96,7 +96,7 @@ static bool in_use(const struct node *n, uint32_t card)
     return n->schedule.seated[card] > 0;
 }
 
-/* The node's number of a card: a new one, or that of a card that nobody has any more, for one not seen before. */
+/* The node's number of a card. A card not seen before gets a new number, or that of a card that no container uses any more. */
 static int card_number(struct node *n, const char *uuid)
 {
     uint32_t at = n->card_count;
@@ -110,7 +110,7 @@ static int card_number(struct node *n, const char *uuid)
     return (int)at;
 }
 
-/* Acquire: no later look, that at the sequence above all, is made before these. */
+/* Acquire, so that no later read, above all that of the sequence, happens before this one. */
 static uint32_t look(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
 static struct schedule_terms terms_of(const struct fr_limits *l, uint32_t card)
@@ -121,7 +121,7 @@ static struct schedule_terms terms_of(const struct fr_limits *l, uint32_t card)
     return (struct schedule_terms){.weight = !weight ? 1 : weight < 100000 ? weight : 100000, .limit = limit, .priority = look(&l->priority)};
 }
 
-/* Under the sequence lock; false: the writer is at work. */
+/* Reads under the sequence lock. False: the page is being written. */
 static bool read_terms(const struct fr_limits *l, struct schedule_terms *out, uint32_t cards, uint32_t *sequence)
 {
     *sequence = atomic_load_explicit(&l->sequence, memory_order_acquire);
@@ -147,7 +147,7 @@ static void is_unreadable(struct node *n, struct slice *s, uint64_t now)
 static void is_spoilt(struct node *n, struct slice *s)
 {
     if (!s->spoilt) event_note(n, s->path, 0, EVENT_LIMITS);
-    s->spoilt = s->limits->magic != FR_LIMITS_MAGIC; /* else it may be written again */
+    s->spoilt = s->limits->magic != FR_LIMITS_MAGIC; /* otherwise the page may become good again */
 }
 
 static void renew_terms(struct node *n, uint32_t index, uint64_t now)
@@ -157,7 +157,7 @@ static void renew_terms(struct node *n, uint32_t index, uint64_t now)
     uint32_t sequence = atomic_load_explicit(&s->limits->sequence, memory_order_relaxed);
     if (s->spoilt || s->limits->magic != FR_LIMITS_MAGIC) return is_spoilt(n, s);
     if (sequence == s->seen) return;
-    if (!read_terms(s->limits, terms, s->cards, &sequence)) return is_unreadable(n, s, now); /* the next look may do */
+    if (!read_terms(s->limits, terms, s->cards, &sequence)) return is_unreadable(n, s, now); /* the next look may succeed */
     s->seen = sequence;
     s->unreadable = 0;
     if (is_good(s->limits)) seat_all(n, index, terms, now);
@@ -191,7 +191,7 @@ static int free_slice(const struct node *n)
     return -1;
 }
 
-/* A card that the page names twice counts where it stands first. */
+/* If the page names a card twice, only the first entry counts. */
 static void number_cards(struct node *n, struct slice *s)
 {
     for (uint32_t i = 0; i < s->cards; i++) {
@@ -201,7 +201,7 @@ static void number_cards(struct node *n, struct slice *s)
     }
 }
 
-/* Seats at once, if need be with terms that are being written: who has none would wait for ever. */
+/* Seats the container at once, if necessary with terms that are being written: without a seat it would wait forever. */
 static void first_terms(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
@@ -256,7 +256,7 @@ void slice_remove(struct node *n, uint32_t index)
     n->slice_count--;
 }
 
-/* Each is looked for among all, with every change: hashes lie close together, slices do not. */
+/* Each directory is looked up among all slices at every change. Comparing hashes is fast, because they are close together in memory. */
 static bool known(const struct node *n, const char *path)
 {
     uint32_t hash = hash_of(path);
@@ -265,7 +265,7 @@ static bool known(const struct node *n, const char *path)
     return false;
 }
 
-/* Those that are connected stay. */
+/* Existing connections stay. */
 static bool new_socket(struct node *n, uint32_t index)
 {
     struct slice *s = &n->slices[index];
@@ -276,8 +276,8 @@ static bool new_socket(struct node *n, uint32_t index)
     return node_watch(n, fd, FROM_SLICE, index);
 }
 
-/* Where the socket is gone, whoever removed it, programs that start find no way to us: there is another one, but not at once,
- * for who removes the whole directory must find it empty. */
+/* If the socket was removed, new programs cannot reach the arbiter, so a new socket is made. That happens only after MEND_NS: a program that is
+ * removing the whole directory must find it empty. */
 static void mend_socket(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
@@ -300,7 +300,7 @@ static void look_after(struct node *n, uint32_t index, uint64_t now)
     else mend_socket(n, index, now);
 }
 
-/* The files may be there before or after we are told; a slice without limits is none yet. */
+/* The files may appear before or after the notification. A directory without limits is not a slice yet. */
 void slices_scan(struct node *n)
 {
     char path[520];
@@ -316,7 +316,7 @@ void slices_scan(struct node *n)
         bool added = slice_add(n, path);
         if (!added && errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
         if (!added && errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
-        look_in(n, path); /* for its limits; for its socket, which somebody may remove */
+        look_in(n, path); /* for limits that appear later, and for a socket that is removed */
     }
     if (d) closedir(d);
 }

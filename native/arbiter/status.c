@@ -1,4 +1,4 @@
-/* What the arbiter shows: trouble, counted by container and kind, and the state of all as JSON (docs/concepts/compute.md). */
+/* The arbiter's status: trouble, counted by container and kind, and the state of all containers as JSON (docs/concepts/compute.md). */
 #include "node.h"
 #include "schedule_parts.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SAY_NS 1000000000ull /* between two lines about the same */
+#define SAY_NS 1000000000ull /* between two log lines about the same trouble */
 
 static const struct {
     const char *name, *what;
@@ -29,7 +29,7 @@ static const char *name_of(const char *path)
 
 /* ---- events ---- */
 
-/* The entry of this trouble; else an unused one, else that which has been quiet for longest. */
+/* The entry for this trouble; else an unused one, else the one that has been quiet for longest. */
 static struct event *entry(struct node *n, const char *name, enum event_kind kind)
 {
     struct event *oldest = &n->events[0];
@@ -56,7 +56,7 @@ void event_note(struct node *n, const char *path, pid_t pid, enum event_kind kin
             kinds[kind].what);
 }
 
-/* ---- share of late ---- */
+/* ---- recent share ---- */
 
 void status_look(struct node *n, uint64_t now)
 {
@@ -76,7 +76,7 @@ static double share_of_late(const struct node *n, const struct schedule_seat *t,
 {
     uint64_t from = n->looked_ns[0] ? n->looked_ns[1] : n->began_ns;
     double share = now > from ? 100.0 * (double)(t->held_ns - s->held[1][c]) / (double)(now - from) : 0;
-    return share < 100 ? share : 100; /* what ran outside of turns before is charged at once */
+    return share < 100 ? share : 100; /* earlier work outside of turns is charged at once, so the sum may be more */
 }
 
 /* ---- JSON ---- */

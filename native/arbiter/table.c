@@ -1,11 +1,11 @@
-/* The arbiter's JSON as tables. It reads only what status.c writes: keys in a known order, and no quote inside a name. */
+/* Prints the arbiter's JSON as tables. It reads only the output of status.c, which has its keys in a known order and no quote inside a name. */
 #include "node.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What follows "key": in this object; "" when it has none. */
+/* The text after "key": in this object; "" if it has no such key. */
 static const char *value(const char *object, const char *key)
 {
     char quoted[40];

@@ -1,4 +1,4 @@
-/* What the benchmarks share: the clock, medians, and the line of JSON that each figure is. */
+/* Shared by the benchmarks: the clock, medians, and printing a figure as a line of JSON. */
 #ifndef FRACTILE_BENCH_H
 #define FRACTILE_BENCH_H
 
@@ -20,7 +20,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts; `part` of 0.5 is the median, of 0.99 the 99th percentile. */
+/* Sorts the values. A `part` of 0.5 gives the median, 0.99 the 99th percentile. */
 static inline double at(double *values, int count, double part)
 {
     qsort(values, (size_t)count, sizeof *values, by_size);
@@ -35,7 +35,7 @@ static inline void must(int result, const char *what)
     exit(1);
 }
 
-/* A bar of 0: there is none, and the figure is only told. `unit` is ns, bytes or times. Returns whether it is within its bar. */
+/* Prints a figure and returns whether it is within its bar. A bar of 0 means none: the figure is only printed. `unit` is ns, bytes or times. */
 static inline int report(const char *what, const char *unit, double base, double with, double added, double bar, const char *others)
 {
     int ok = bar == 0 || added <= bar;

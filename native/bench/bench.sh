@@ -1,5 +1,5 @@
 #!/bin/sh
-# A host of one card and a container with a part of it, made for the benchmarks; OUT comes from the Makefile.
+# Makes a host of one card and a container with a part of it for the benchmarks, and runs them; OUT comes from the Makefile.
 work=$(mktemp -d)
 arbiter=
 trap '[ -z "$arbiter" ] || kill "$arbiter"; rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
-/* What the library adds to a call. Driver and library are loaded into one process, and batches of calls to the driver's
- * function and to the library's alternate on one CPU; a figure is the median of the batches, and what is added is the median
- * of the differences of neighbours. */
+/* Measures the time that the library adds to a call. Driver and library are loaded into one process, and batches of calls to the driver's and
+ * to the library's function alternate on one CPU. A figure is the median of the batches; the added time is the median of the differences
+ * between neighbouring batches. */
 #include "bench.h"
 #include "cuda_abi.h"
 
@@ -158,7 +158,7 @@ static const struct work {
     {"cuGetProcAddress", address, nothing, 64, 0, "none published"},
 };
 
-/* In a container whose card is shared out, with an arbiter. */
+/* In a container with a paced card and an arbiter. */
 static const struct work limited[] = {
     {"launch, limited", launch, drain, 200, 150, "vgpu-manager, HAMi: none published; rate limiter call 1.24-1.54 us (GPU-Virt-Bench)"},
     {"launch of a library's kernel, limited", launch_library_kernel, drain, 200, 150, "none published"},
@@ -178,7 +178,7 @@ static double batch(const struct work *w, const struct side *s)
 static int measure(const struct work *w)
 {
     static double took[2][ROUNDS], added[ROUNDS];
-    for (int i = 0; i < 8; i++) batch(w, &sides[i & 1]); /* first calls resolve and map */
+    for (int i = 0; i < 8; i++) batch(w, &sides[i & 1]); /* the first calls resolve functions and map memory */
     for (int i = 0; i < ROUNDS; i++) {
         for (int k = 0; k < 2; k++) took[(i + k) & 1][i] = batch(w, &sides[(i + k) & 1]);
         added[i] = took[1][i] - took[0][i];

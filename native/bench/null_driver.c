@@ -1,5 +1,5 @@
-/* A driver that does nothing and shares nothing: what a herd of processes waits for with it is the library alone. simgpu
- * lets processes wait for each other, as a real driver does. One card, GPU-00000000-0000-4000-8000-00000000be0c. */
+/* A driver that does nothing and shares no state between processes: if many processes wait with it, they wait for the library alone. (With
+ * simgpu, as with a real driver, processes wait for each other.) It has one card, GPU-00000000-0000-4000-8000-00000000be0c. */
 #include "cuda_abi.h"
 
 #include <string.h>

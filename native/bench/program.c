@@ -1,6 +1,6 @@
-/* One of many processes that start: tells when its first allocation was there, what that took of the CPU, and its memory.
- * With `gate` it first says that it has come as far as main and waits to be let go, and when it has done its work it keeps
- * still until the others have, too. Built with IDLE it is a program that knows nothing of the driver. */
+/* The program of which starts.c starts many processes: reports when its first allocation was done, the CPU time until then, and its memory.
+ * With `gate` it first reports that it has reached main, and waits there. After its work it waits until the other processes are done, too.
+ * Built with IDLE it is a program that does not use the driver. */
 #include "bench.h"
 #include "record.h"
 
@@ -84,14 +84,14 @@ static void at_the_gate(struct record *r)
     wait_for_end_of(END);
 }
 
-int main(int count, char **arguments) /* when it was started, or `gate` */
+int main(int count, char **arguments) /* the time when it was started, or `gate` */
 {
     struct record r = {0};
     if (count != 2) return 2;
     if (!strcmp(arguments[1], "gate")) at_the_gate(&r);
     else measured(&r);
     memory(&r);
-    double started = strtod(arguments[1], NULL); /* `gate` is no number */
+    double started = strtod(arguments[1], NULL); /* `gate` gives 0 */
     r.done_ns -= started, r.main_ns -= started;
     return write(1, &r, sizeof r) == sizeof r ? 0 : 1;
 }

@@ -1,8 +1,8 @@
-/* What program.c tells starts.c through a pipe. Times since it was started; of one that stood at the gate, the moments of
- * the clock, and CPU time and sleeps since the gate opened. */
+/* The record that program.c sends to starts.c through a pipe. Times are since the process was started. For a process that waited at the gate
+ * they are clock times, and CPU time and sleeps count from the opening of the gate. */
 struct record {
     double main_ns, done_ns, cpu_ns, slept, private_bytes, peak_bytes;
 };
 
-/* Of a program that stands at the gate: pipes that are open for reading until starts.c closes its end. */
+/* Descriptors of a process at the gate: pipes from which it reads until starts.c closes the other end. */
 enum { GATE = 0, END = 3 };

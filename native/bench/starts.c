@@ -1,18 +1,18 @@
-/* What the library adds to the start of processes, with and without it in turns; also what it costs each in memory. The driver
- * is null_driver.c, so that what is measured is the library.
+/* Measures what the library adds to the start of processes, alternating between runs with and without it, and the memory that it costs in each.
+ * The driver is null_driver.c, so that only the library is measured.
  *
- *   initialisation  64 processes have come as far as main and stand at a gate there. It opens, and each does cuInit, makes a
- *                   context and allocates. Measured is the time on the wall from the opening until it has done so, the 99th
- *                   percentile of the 64, which is the last of them. Who is done keeps still until all are: exits are not
- *                   measured. The driver was loaded before main, with the library and without.
- *   start           64 processes wait at a gate, and when it opens all become the program: from exec to the first allocation.
- *                   This has the kernel's and the loader's work in it, several times as much as all the rest.
- *   CPU             processor time of a process to its first allocation, and how often it slept, which it would where
- *                   processes wait for each other in line.
+ *   initialisation  64 processes have reached main and wait at a gate. When it opens, each calls cuInit, makes a context and
+ *                   allocates. The figure is the wall time from the opening until that is done: the 99th percentile of the 64
+ *                   processes, which is the last one. Processes that are done wait until all are, so exits are not measured. The
+ *                   driver was loaded before main, with the library and without.
+ *   start           64 processes wait at a gate, and when it opens all of them exec the program. The figure is the time from exec to
+ *                   the first allocation. It includes the work of the kernel and the loader, which is several times everything else.
+ *   CPU             processor time of a process until its first allocation, and how often it slept, as it would if processes
+ *                   waited for each other.
  *
- * On two CPUs the last process waits for 32 others, and for whatever else the machine does: so of the times on the wall the
- * best round is told, which is nearest to the machine alone, and the median round beside it, which says how far that is from
- * the usual. The bar is held against the best. */
+ * On two CPUs the last process waits for 32 others, and for all other work of the machine. So of the wall times the best round is printed,
+ * which is closest to an otherwise idle machine, and the median round, which shows how far the best is from the usual. The bar applies to the
+ * best round. */
 #include "bench.h"
 #include "record.h"
 
@@ -27,12 +27,12 @@
 #define ALONE 400
 #define MOST (AT_ONCE * ROUNDS)
 
-static const char *programs[2]; /* one that allocates, one that does not touch the driver */
+static const char *programs[2]; /* one that allocates, one that does not use the driver */
 static char preload[4096];
 static char *environments[2][64]; /* without, with the library */
 
 static struct samples {
-    struct record records[MOST + 1]; /* and one that is taken out again */
+    struct record records[MOST + 1]; /* one more, which is removed again */
     int count;
 } samples[2];
 
@@ -60,7 +60,7 @@ static pid_t start(const char *program, int with, const int gate[2], int out)
     _exit(127);
 }
 
-/* Its own numbers of the pipes lie above END. */
+/* This process's own descriptors of the pipes are above END. */
 static pid_t start_to_the_gate(int with, int gate, int end, int out)
 {
     char *arguments[] = {(char *)programs[0], "gate", NULL};
@@ -71,7 +71,7 @@ static pid_t start_to_the_gate(int with, int gate, int end, int out)
     _exit(127);
 }
 
-/* Other load of the machine would be measured too: wait, not for long, until nobody else runs. */
+/* Other load on the machine would be measured, too. Wait for a short time until no other process runs. */
 static void wait_for_quiet(void)
 {
     for (int i = 0, running = 9; i < 25 && running > 1; i++) {
@@ -106,7 +106,7 @@ static void collect(int from, int many, struct samples *s, double since)
     for (int i = 0; i < many; i++) must(wait(&status) < 0 || status, "a process");
 }
 
-/* All stand at the gate in main; it opens. */
+/* Opens the gate when all processes wait in main. */
 static void herd_in_main(int with)
 {
     int ends[2], gate[2], end[2];
@@ -115,16 +115,16 @@ static void herd_in_main(int with)
     for (int i = 0; i < AT_ONCE; i++) must(start_to_the_gate(with, gate[0], end[0], ends[1]) < 0, "fork");
     close(gate[0]), close(end[0]), close(ends[1]);
     for (int i = 0; i < AT_ONCE; i++) must(read(ends[0], &here, 1) != 1, "a process did not come to the gate;");
-    usleep(1000); /* the last ones have said so, and go to sleep */
+    usleep(1000); /* the last ones have reported, and go to sleep */
     wait_for_quiet();
     double opened = now_ns();
     close(gate[1]);
-    usleep(40000); /* many times what it takes */
+    usleep(40000); /* many times the time needed */
     close(end[1]);
     collect(ends[0], AT_ONCE, &samples[with], opened);
 }
 
-/* So many at once; their records are smaller than what a pipe takes in one piece. */
+/* Starts `many` processes at once. A record is small enough to be written to a pipe in one piece. */
 static void herd(const char *program, int many, int with)
 {
     int ends[2], gate[2];
@@ -142,7 +142,7 @@ static void run(const char *program, int many, int rounds)
 {
     samples[0].count = samples[1].count = 0;
     herd(program, 1, 0);
-    herd(program, 1, 1); /* what is read from disk is read */
+    herd(program, 1, 1); /* so that the files are in memory */
     samples[0].count = samples[1].count = 0;
     for (int i = 0; i < rounds; i++)
         for (int k = 0; k < 2; k++) herd(program, many, (i + k) & 1);
@@ -165,7 +165,7 @@ static int tell(const char *what, const char *unit, size_t field, double part, d
 }
 #define FIELD(name) offsetof(struct record, name)
 
-/* The 99th percentile of a round: of the best one with a part of 0, of the median one with 0.5. */
+/* The 99th percentile of a round: of the best round for a part of 0, of the median round for 0.5. */
 static double round_at(int with, double part)
 {
     static double values[AT_ONCE], rounds[MOST / AT_ONCE];
@@ -188,7 +188,7 @@ static int in_main(const char *others)
     samples[0].count = samples[1].count = 0;
     for (int i = 0; i < 2 * ROUNDS; i++) {
         herd(programs[0], 1, 1);
-        samples[1].count--; /* it gives back what the dead of the last round held: a container that starts has none */
+        samples[1].count--; /* this one reaps the dead processes of the last round, which a new container does not have */
         herd_in_main((i + i / 2) & 1);
     }
     int ok = tell_round("64 processes initialise at once, wall time to the first allocation, p99, best round", 0, 5e6, others);

@@ -1,4 +1,4 @@
-/* Which clock? Decided once per process. */
+/* Chooses between the real and the virtual clock, once per process, and passes the calls on to it. */
 #include "clock.h"
 
 #include <sched.h>
@@ -43,7 +43,7 @@ void clock_sleep_until(uint64_t when)
     while (clock_now() < when) clock_wait(&nobody, 0, when);
 }
 
-struct attributes { /* struct sched_attr, which older headers do not have */
+struct attributes { /* struct sched_attr, which older headers lack */
     uint32_t size, policy;
     uint64_t flags;
     int32_t nice;

@@ -3,12 +3,12 @@
  *      thread:  OUT --first use--> RUNNING <--wait / wake, deadline--> WAITING
  *                                     '-- found asleep elsewhere (a join, a pipe) --> PARKED --next use--> RUNNING
  *
- * `running` counts the threads that compute. The last thread that begins to wait moves the clock. A waker counts the woken as
- * running before it returns, so the clock cannot run ahead of a wake; the same goes for who sends a message and whoever of the
- * receiving process polls.
+ * `running` counts the threads that compute. The last thread that begins to wait advances the clock. A thread that wakes others counts them as
+ * running before it returns, so the clock cannot run ahead of a wake-up. A thread that sends a message does the same for the threads of the
+ * receiving process that poll.
  *
- * Participants die (tests kill them) and block where the clock does not see it. When nothing has moved for some real
- * milliseconds, a waiter looks at the threads that count as running: who is dead is taken out, who sleeps is parked. */
+ * Participants die (tests kill them) and block where the clock does not see it. If nothing has changed for some real milliseconds, a waiting
+ * thread checks the threads that count as running: dead threads are removed, sleeping threads are parked. */
 #include "clock.h"
 
 #include <errno.h>
@@ -30,8 +30,8 @@
 
 #define THREADS 4096
 #define MAGIC 0x314b434f4c4356ull
-#define STALL_NS 3000000l /* of real time, before a waiter looks what is wrong */
-#define STALLS_STUCK 700  /* about two seconds: say so */
+#define STALL_NS 3000000l /* real time before a waiting thread looks for the cause */
+#define STALLS_STUCK 700  /* stalls before a message is printed: about two seconds */
 #define NEVER UINT64_MAX
 
 enum { OUT, RUNNING, WAITING, POLLING, PARKED };
@@ -39,8 +39,8 @@ enum { OUT, RUNNING, WAITING, POLLING, PARKED };
 struct thread {
     _Atomic uint32_t state; /* a futex: its thread sleeps on it */
     int pid, tid;
-    uint32_t key; /* offset in its page of the word it waits for */
-    _Atomic uint32_t at_lock; /* asleep there, it still computes */
+    uint32_t key; /* offset, in its page, of the word that it waits for */
+    _Atomic uint32_t at_lock; /* it waits for the page's lock: asleep there, it still counts as computing */
     uint64_t deadline;
 };
 
@@ -49,15 +49,15 @@ struct page {
     _Atomic uint64_t now;
     pthread_mutex_t mutex; /* robust: its holder may be killed */
     int32_t running;
-    uint32_t high; /* threads[0..high) were ever used */
-    _Atomic uint32_t moves; /* anything happened */
+    uint32_t high; /* only threads[0..high) were ever used */
+    _Atomic uint32_t moves; /* changes whenever anything happens */
     uint32_t stuck_said;
     struct thread threads[THREADS];
 };
 
 static struct page *page;
 static __thread struct thread *self;
-static __thread int bell = -1; /* a pipe by name, so that others can end our poll */
+static __thread int bell = -1; /* a named pipe, so that other threads can end this thread's poll */
 static _Atomic uint32_t *same_process; /* zero in a forked child */
 static pthread_key_t at_exit;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -124,7 +124,7 @@ static void open_page(void)
 
 /* ---- joining and leaving ---- */
 
-/* A process may carry this code twice (in simgpu and in what is tested on it): a thread takes part once. */
+/* A process may contain this code twice (in simgpu and in the library under test): a thread takes part only once. */
 static struct thread *find(int tid)
 {
     for (uint32_t i = 0; i < page->high; i++)
@@ -164,7 +164,7 @@ static inline void present(void)
     if (same_process && !atomic_load_explicit(same_process, memory_order_relaxed)) clock_after_fork();
     if (!self) join();
     if (atomic_load_explicit(&self->state, memory_order_relaxed) == RUNNING) return;
-    lock(); /* parked while it was elsewhere */
+    lock(); /* it was parked while it slept elsewhere */
     if (atomic_exchange(&self->state, RUNNING) != RUNNING) page->running++;
     unlock();
 }
@@ -194,8 +194,8 @@ static bool asleep(const struct thread *t)
 
 static char condition(const struct thread *t);
 
-/* Who was parked because it slept elsewhere (for a lock of the program, say), and does so no more, computes; on a busy machine it
- * may be long before it gets to say so itself. */
+/* A thread that was parked because it slept elsewhere (for a lock of the program, for example), and no longer sleeps, computes. On a busy
+ * machine it may take long until it reports that itself. */
 static void count_the_awakened(void)
 {
     for (uint32_t i = 0; i < page->high; i++) {
@@ -208,7 +208,7 @@ static void count_the_awakened(void)
     }
 }
 
-/* With the lock held: if nobody computes and nothing is on its way, the next deadline is now. */
+/* With the lock: if no thread computes and nothing is on its way, time jumps to the next deadline. */
 static void advance(void)
 {
     if (page->running == 0) count_the_awakened();
@@ -249,7 +249,7 @@ void clock_after_fork(void)
 
 /* ---- when nothing moves ---- */
 
-/* 'R', 'S' ... of a thread, 'X' when there is none. */
+/* The thread's state from /proc: 'R', 'S' ...; 'X' if the thread does not exist. */
 static char condition(const struct thread *t)
 {
     char path[64], text[512], *end;
@@ -262,8 +262,8 @@ static char condition(const struct thread *t)
     return (end = strrchr(text, ')')) && end[1] ? end[2] : 'X';
 }
 
-/* Somebody may be asleep because it waits for a lock of one that computes, and on a busy machine that lasts. */
-static bool anybody_computes(void)
+/* A sleeping thread may be waiting for a lock that a computing thread holds; on a busy machine that takes long. */
+static bool any_thread_computes(void)
 {
     for (uint32_t i = 0; i < page->high; i++) {
         const struct thread *t = &page->threads[i];
@@ -297,7 +297,7 @@ static void look(uint32_t *stalls, uint32_t *seen)
     *stalls = moves == *seen ? *stalls + 1 : 0;
     *seen = moves;
     lock();
-    if (*stalls && !anybody_computes()) {
+    if (*stalls && !any_thread_computes()) {
         for (uint32_t i = 0; i < page->high; i++) look_after(&page->threads[i]);
         if (*stalls == STALLS_STUCK && !page->stuck_said++) say_stuck();
         advance();
@@ -352,7 +352,7 @@ static void wake(_Atomic uint32_t *word)
     unlock();
 }
 
-/* The process at the other end; -1 when that may be any, as with a pair of sockets that was shared by a fork. */
+/* The process at the other end; -1 if it could be any, as with a socket pair that was shared by a fork. */
 static int peer_of(int fd)
 {
     struct ucred who = {0};
@@ -376,7 +376,7 @@ static ssize_t send_and_ring(int fd, const void *message, size_t size, int flags
     return sent;
 }
 
-/* A receive that would block waits as a poll does. */
+/* A receive that would block waits like a poll. */
 static ssize_t receive_waiting(int fd, void *message, size_t size, int flags)
 {
     present();
@@ -391,8 +391,8 @@ static ssize_t receive_waiting(int fd, void *message, size_t size, int flags)
     }
 }
 
-/* On a machine under load a pipe that had just been made was not there when it was to be opened, in 1 of 14,000 cases (Linux 6.18,
- * tmpfs; nobody removes it): then it is made once more. */
+/* On a machine under load, a pipe that had just been made did not exist when it was opened, in 1 of 14,000 cases (Linux 6.18, tmpfs; no program
+ * removes it). Then it is made once more. */
 static bool have_bell(void)
 {
     char path[256];
@@ -419,7 +419,7 @@ static void wake_up(void)
     while (read(bell, bytes, sizeof bytes) > 0) {}
 }
 
-/* Until something is ready, or somebody rang; false: a signal came. */
+/* Waits until something is ready or another thread rang. False: a signal came. */
 static bool wait_polling(struct pollfd *fds, nfds_t count, uint64_t deadline)
 {
     struct pollfd all[65];
@@ -427,7 +427,7 @@ static bool wait_polling(struct pollfd *fds, nfds_t count, uint64_t deadline)
     memcpy(all, fds, count * sizeof *fds);
     all[count] = (struct pollfd){.fd = bell, .events = POLLIN};
     lock();
-    bool go = poll(fds, count, 0) == 0; /* who sends, sends before it takes the lock to ring */
+    bool go = poll(fds, count, 0) == 0; /* a sender sends before it takes the lock to ring */
     if (go) begin_wait(POLLING, 0, deadline);
     seen = atomic_load(&page->moves);
     unlock();

@@ -1,9 +1,10 @@
-/* The time for those who ask at every launch. The kernel's clock waits until the processor has done all that stands before (a third
- * of what a launch through the gate costs); here the processor's counter is read and added to what the kernel said last.
+/* A cheaper clock, for code that needs the time at every launch. Reading the kernel's clock waits until the processor has finished all earlier
+ * instructions (a third of the cost of a launch through the gate). Here the processor's counter is read, and the ticks since the last reading
+ * of the kernel's clock are added to that.
  *
- * The kernel is asked again when the counter has moved on by WINDOW_NS, or backwards. So a counter that differs from one processor to
- * another, or that goes on at another rate after the machine has moved, is WINDOW_NS wrong at most. Only one that stops while
- * processors sleep would be believed too long: where the processor does not promise that it never does, the kernel is always asked. */
+ * The kernel's clock is read again when the counter has advanced by WINDOW_NS, or gone backwards. So if the counter differs from one processor
+ * to another, or has another rate after a migration of the machine, the time is off by WINDOW_NS at most. Only a counter that stops while
+ * processors sleep would be trusted too long: unless the processor guarantees that it never stops, the kernel's clock is always read. */
 #include "clock.h"
 
 #if defined(__x86_64__) && !defined(CLOCK_VIRTUAL)
@@ -13,19 +14,19 @@
 #include <stdbool.h>
 
 #define WINDOW_NS 100000ull
-#define LEARN_NS 4000000ull    /* the counter's rate is measured over so much at least */
-#define FORGET_NS 500000000ull /* ... and from a new beginning after so much */
-#define APART 20000ull         /* ticks: both were read one right after the other, and nothing came between */
+#define LEARN_NS 4000000ull    /* the counter's rate is measured over at least this time ... */
+#define FORGET_NS 500000000ull /* ... and the measurement starts over after this time */
+#define APART 20000ull         /* ticks: if both clocks were read within this, nothing came in between */
 #define RATE_BITS 32
 #define INVARIANT (1u << 8)    /* of CPUID 0x80000007, EDX */
 
 static struct {
-    _Alignas(64) _Atomic uint32_t turn; /* odd: somebody changes the rest */
+    _Alignas(64) _Atomic uint32_t turn; /* odd: a thread changes the other fields */
     _Atomic uint64_t ticks, ns;         /* read together */
     _Atomic uint64_t rate;              /* ns per tick, << RATE_BITS */
     _Atomic uint64_t most;              /* ticks of WINDOW_NS; 0: the rate is not known */
 } last;
-static uint64_t first_ticks, first_ns; /* the rate is measured from here; with the turn */
+static uint64_t first_ticks, first_ns; /* start of the rate's measurement; protected by `turn` */
 
 static inline uint64_t counter(void) { return __builtin_ia32_rdtsc(); }
 

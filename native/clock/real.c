@@ -1,4 +1,4 @@
-/* The clock of the machine. */
+/* The real clock: the machine's monotonic clock, futexes and sockets. */
 #include "clock.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
 }
 
-/* FUTEX_WAIT_BITSET takes an absolute time, so a signal in between costs nothing. */
+/* FUTEX_WAIT_BITSET takes an absolute time, so a wait that a signal interrupts can simply be repeated. */
 static void wait_on(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline)
 {
     struct timespec until = {(time_t)(deadline / SECOND), (long)(deadline % SECOND)};

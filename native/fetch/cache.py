@@ -1,8 +1,8 @@
-"""What tests need and the repository does not have, in directories of the user's cache: fetched once, whole or not at
+"""Fetches files that tests need and that are not in the repository into the user's cache: once, completely or not at
 all.
 
-Each program of this folder is run by make as `NAME.py DIRECTORY`. Where something cannot be had it says so in one line
-and ends with status 1; the tests that need it are skipped then.
+Make runs each program of this folder as `NAME.py DIRECTORY`. If something is not available, the program says so in one
+line and ends with status 1, and the tests that need it are skipped.
 """
 
 import subprocess
@@ -14,12 +14,12 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """It cannot be had on this machine; the text says why."""
+    """The files are not available on this machine; the text says why."""
 
 
 @contextmanager
 def made_whole(target: Path) -> Generator[tuple[Path, Path]]:
-    """A scratch directory, and within it the directory to fill, which takes its place only when all went well."""
+    """A scratch directory, and in it the directory to fill, which is moved to `target` only if everything succeeds."""
     with tempfile.TemporaryDirectory(dir=target.parent) as name:
         ready = Path(name) / "ready"
         ready.mkdir()
@@ -28,13 +28,13 @@ def made_whole(target: Path) -> Generator[tuple[Path, Path]]:
 
 
 def pip(*arguments: object) -> None:
-    """Raises CalledProcessError; pip has then said why."""
+    """Raises CalledProcessError after pip has printed the reason."""
     subprocess.run([sys.executable, "-m", "pip", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
 
 def environment(directory: Path, packages: Sequence[str], *installs: Sequence[str]) -> None:
-    """``directory``/venv with what these calls of `pip install` put there; made again when it was for other
-    packages."""
+    """``directory``/venv with the packages that these calls of `pip install` put there; made again if it contains
+    other packages."""
     venv, done = directory / "venv", directory / "installed"
     wanted = "\n".join(packages)
     if done.is_file() and done.read_text() == wanted:

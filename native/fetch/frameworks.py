@@ -2,7 +2,8 @@
 
     frameworks.py DIRECTORY       DIRECTORY/venv: 2.6 GB to fetch, 4.3 GB unpacked; fetched once
 
-Only what PyTorch's libraries need to load: the runtime is tests/runtime. Nothing of it becomes part of the repository.
+Only what PyTorch's libraries need to load is fetched; the runtime is tests/runtime. None of it becomes part of the
+repository.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Puts programs of other people into an environment of their own in the user's cache; run by `make -C native programs`.
+"""Installs third-party programs into an environment of their own in the user's cache; run by `make -C native programs`.
 
-    programs.py DIRECTORY       DIRECTORY/venv with the packages below; what is there already is not fetched again
+    programs.py DIRECTORY       DIRECTORY/venv with the packages below; existing ones are not fetched again
 
 They are needed by tests only and never become part of the repository.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cache import environment, main
 
-# cuda-bindings 13 carries a static runtime, which stops at the handshake with the vendor's driver.
+# cuda-bindings 13 contains a static runtime, which stops at the handshake with the vendor's driver.
 PACKAGES = (
     "cuda-bindings==12.9.10",
     "cuda-core[cu12]==1.2.2",

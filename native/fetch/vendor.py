@@ -1,10 +1,10 @@
-"""Gets the vendor's user-space driver, unpacked, into the user's cache; run by `make -C native vendor`.
+"""Fetches the vendor's user-space driver, unpacked, into the user's cache; run by `make -C native vendor`.
 
-    vendor.py DIRECTORY        DIRECTORY/driver/{libcuda.so.1, version}; what is there already is not fetched again
+    vendor.py DIRECTORY        DIRECTORY/driver/{libcuda.so.1, version}; existing files are not fetched again
 
-It is Debian's package libcuda1 of the section non-free, downloaded with an apt configuration of its own from where
-this machine gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes
-part of the repository.
+It is Debian's package libcuda1 of the section non-free, downloaded with a separate apt configuration from this
+machine's package sources, and never installed. One test looks at its tables and symbols; none of it becomes part of
+the repository.
 """
 
 import re
@@ -19,7 +19,7 @@ APT = Path("/etc/apt")
 
 
 def only_non_free(text: str) -> str:
-    """Both formats of a list of sources, with this section in place of the others."""
+    """Replaces the sections of a list of sources, in either of its two formats, by non-free."""
     text = re.sub(r"(?m)^Components:.*$", "Components: non-free", text)
     return re.sub(r"(?m)^(deb\s.*?)\bmain\b.*$", r"\1non-free", text)
 

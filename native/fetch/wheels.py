@@ -1,9 +1,9 @@
-"""Gets the vendor's runtime libraries and headers, unpacked, into the user's cache; run by `make -C native wheels`.
+"""Fetches the vendor's runtime libraries and headers, unpacked, into the user's cache; run by `make -C native wheels`.
 
-    wheels.py DIRECTORY        DIRECTORY/{11.8,12.9,13.5,fatbins,encoders}; what is there already is not fetched again
+    wheels.py DIRECTORY        DIRECTORY/{11.8,12.9,13.5,fatbins,encoders}; existing files are not fetched again
 
-They are needed by tests only (which symbols the real runtime asks for; what its compilers write into fat binaries,
-and other authors' encoders of what is in them) and never become part of the repository.
+They are needed by tests only (for the symbols that the real runtime requests, the contents of fat binaries that its
+compilers write, and third-party encoders of those contents) and never become part of the repository.
 """
 
 import sys

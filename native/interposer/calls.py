@@ -1,10 +1,11 @@
-"""Draws which file of the library calls which, from the built objects, and refuses circles.
+"""Draws which file of the library calls which other file, from the built objects, and refuses circles.
 
     nm -A OBJECTS... | calls.py DOT     writes the graph, for `dot -Tsvg`
-    exit status 1                       a circle of files, or a call against order.txt; each is named
+    exit status 1                       a circle of files, or a call against order.txt; each is printed
 
-A file calls another when its object has an undefined symbol that the other's object defines. Functions that the driver
-has too (the hooks, and the thunks for the rest) are nobody's: every way to them is through the table of thunks.S.
+A file calls another if its object has an undefined symbol that the other's object defines. Functions that the driver
+has, too (the hooks, and the thunks for the rest), belong to no file: every call of them goes through the table of
+thunks.S.
 """
 
 import sys
@@ -22,7 +23,7 @@ def order() -> list[str]:
 
 
 def file_of(object_path: str, folders: list[str]) -> str:
-    """ "ledger/slot" of .../ledger/slot.o; what lies in no folder of the library is left out."""
+    """ "ledger/slot" for .../ledger/slot.o; empty for an object outside the library's folders."""
     path = Path(object_path)
     return f"{path.parent.name}/{path.stem}" if path.parent.name in folders else ""
 
@@ -48,7 +49,7 @@ def read_calls(listing: Iterable[str], folders: list[str]) -> Calls:
 
 
 def circles(calls: Calls) -> list[list[str]]:
-    """A shortest circle through every file that stands in one, each circle once."""
+    """For every file that is part of a circle, a shortest circle through it; each circle once."""
     found: dict[frozenset[str], list[str]] = {}
     for start in calls:
         came_from: dict[str, str] = {}
@@ -76,7 +77,7 @@ def name_circle(circle: list[str], calls: Calls) -> str:
 
 
 def against_order(calls: Calls, folders: list[str]) -> list[str]:
-    """Calls into a folder that order.txt lists after the caller's."""
+    """Calls into a folder that order.txt lists after the caller's folder."""
     place = {name: i for i, name in enumerate(folders)}
     return [
         f"{caller} calls {callee} ({' '.join(sorted(symbols))}), "

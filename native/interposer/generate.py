@@ -1,10 +1,10 @@
-"""Makes what the table of symbols implies; run by the Makefile.
+"""Generates the C sources that follow from the table of symbols; run by the Makefile.
 
     generate.py OUT                 OUT/{symbols.h, thunks.inc, lookup.inc, answers.inc, interposer.map}
-    generate.py --check OUT FILE    FILE: `nm` of the library's objects. Names the symbols that lack a function of ours
+    generate.py --check OUT FILE    FILE: `nm` of the library's objects. Prints the symbols that lack a hook
 
-The table is interposer/table.txt; it has to name exactly what symbols/*.txt declare. Symbols are numbered in byte order
-of their names, so a name is found by binary search and the number of a symbol is its place everywhere.
+The table is interposer/table.txt. It has to name exactly the symbols that symbols/*.txt declare. Symbols are numbered
+in byte order of their names, so a name is found by binary search, and a symbol's number is its index in all tables.
 """
 
 import sys
@@ -54,7 +54,7 @@ def thunks(table: dict[str, str]) -> str:
 
 
 def lookup(table: dict[str, str]) -> str:
-    """Names as one string and offsets into it: nothing for the loader to relocate."""
+    """Names as one string and offsets into it: needs no relocation by the loader."""
     text, places, at = [], [], 0
     for name in table:
         places.append(at)
@@ -69,7 +69,7 @@ def lookup(table: dict[str, str]) -> str:
 
 
 def answers(table: dict[str, str]) -> str:
-    """What cuGetProcAddress answers: name (every name is a symbol too), first version, stream mode, symbol."""
+    """The answers of cuGetProcAddress: name (every name is a symbol, too), first version, stream mode, symbol."""
     lines = []
     for name, version, thread, symbol in rows(SYMBOLS / "procaddress.txt"):
         if name not in table or symbol not in table:
@@ -90,7 +90,7 @@ def write(out: Path, name: str, text: str) -> None:
 
 
 def check(table: dict[str, str], listing: Path) -> list[str]:
-    """Symbols that need a function of ours and have only their thunk (`W`) among the objects."""
+    """Symbols that need a hook and have only their thunk (`W`) among the objects."""
     ours = {words[-1] for words in rows(listing) if words[-2:-1] == ["T"]}
     needed = {"account", "virtualise"} | ({"pace"} if (HERE / "launch.c").exists() else set())
     return [name for name, group in table.items() if group in needed and name not in ours]

@@ -1,4 +1,5 @@
-"""Write what C and Python know of the two shared files: `generate.py c OUT` and `generate.py python OUT`.
+"""Writes the C header and the Python module with the layout of the two shared files: `generate.py c OUT` and
+`generate.py python OUT`.
 
 A struct is laid out as written: no padding is ever added, and a field that would need some is an error."""
 
@@ -13,7 +14,7 @@ SCALARS = {"u8": (1, "B"), "u16": (2, "H"), "u32": (4, "I"), "u64": (8, "Q")}
 
 
 class SchemaError(Exception):
-    """The schema contradicts itself; the text says where."""
+    """The schema is inconsistent; the text says where."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def c_header(schema: Schema) -> str:
 
 # ---- Python ----
 
-PYTHON_TOP = '''"""Where every field of the files shared with a container stands.
+PYTHON_TOP = '''"""The position of every field in the files shared with a container.
 
 Written by native/region/generate.py from schema.toml, which says what the fields mean."""
 
@@ -144,7 +145,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`code` is that of one element for the struct module; "" where the elements are structs, "s" for text."""
+    """`code` is the struct module's code of one element; "" if the elements are structs, "s" for text."""
 
     offset: int
     size: int  # of the whole field
@@ -154,7 +155,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
-    """A struct of `size` bytes. `at` is where it starts in the buffer; a buffer too short raises struct.error."""
+    """A struct of `size` bytes. `at` is its offset in the buffer; a buffer that is too short raises struct.error."""
 
     size: int
     fields: Mapping[str, Field]
@@ -172,7 +173,7 @@ class StructLayout:
         return struct.unpack_from(f"<{field.size}s", data, at + field.offset)[0]
 
     def put_bytes(self, data: bytearray | memoryview, at: int, name: str, value: bytes) -> None:
-        """NUL-padded; ValueError when it is too long."""
+        """Pads with NUL; raises ValueError if the value is too long."""
         field = self.fields[name]
         if len(value) > field.size:
             raise ValueError(f"{name} takes {field.size} bytes, not {len(value)}")

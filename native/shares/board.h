@@ -1,5 +1,5 @@
-/* What a case's conductor and its tenants share: a page by which all begin at one instant, and where services note how long
- * each request took. */
+/* A page shared by a case's conductor and its tenants. With it all tenants begin at the same instant, and services record in it how long each
+ * request took. */
 #ifndef SHARES_BOARD_H
 #define SHARES_BOARD_H
 
@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 #define SEATS 64        /* processes of a case */
-#define REQUESTS 32768u /* remembered latencies of one */
+#define REQUESTS 32768u /* latencies recorded per process */
 
 struct seat {
     _Atomic uint32_t requests;
-    _Atomic uint32_t longest_us; /* of its iterations: a batch and the wait for it, or a launch */
+    _Atomic uint32_t longest_us; /* longest of its iterations: a batch and the wait for it, or a launch */
     uint32_t latency_us[REQUESTS];
 };
 

@@ -1,4 +1,4 @@
-"""The table of cases, from a fixed seed: workloads (how programs launch), and who shares a card with whom, on what
+"""The table of cases, from a fixed seed: workloads (how programs launch), and which of them share a card on which
 terms."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LENGTHS = 50  # the second window of such a case, in pieces of work
 
 @dataclass(frozen=True)
 class Workload:
-    """words: what the tenant program is told; piece: ms of the longest thing that cannot be stopped once launched."""
+    """words: the tenant program's arguments; piece: ms of the longest work that cannot be stopped once launched."""
 
     kind: str
     words: str
@@ -53,7 +53,7 @@ class Case:
     group: str
     tenants: tuple[Tenant, ...]
     loads: tuple[Workload, ...]
-    targets: tuple[float, ...]  # part of what each does alone, over the window
+    targets: tuple[float, ...]  # over the window, as part of each one's work alone
 
     @property
     def piece(self) -> float:
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def events(self) -> list[int]:
-        """ms at which somebody comes or goes while others are there."""
+        """ms at which a tenant arrives or departs while others are present."""
         times = {t.arrive for t in self.tenants} | {t.depart for t in self.tenants if t.depart is not None}
         return sorted(t for t in times if 0 < t < WINDOW)
 
@@ -143,7 +143,7 @@ def workloads(rng: random.Random) -> list[Workload]:
     return _one_length(rng) + _bursts(rng) + _mixes(rng) + _parallel(rng)
 
 
-# ---- who with whom ----
+# ---- which workloads share a card ----
 
 
 class _Table:
@@ -154,7 +154,7 @@ class _Table:
         self._deck: list[Workload] = []
 
     def draw(self, longest: float = 1e9) -> Workload:
-        """Every workload comes up before any comes up again."""
+        """Every workload is drawn once before any is drawn again."""
         while True:
             if not self._deck:
                 self._deck = self.rng.sample(self.loads, len(self.loads))
@@ -166,7 +166,7 @@ class _Table:
         self.cases.append(Case(len(self.cases) + 1, group, tuple(tenants), tuple(loads), tuple(targets)))
 
     def alone(self, count: int, share: int) -> None:
-        """At 100: a promise of half, no limit, nobody else. Below: a hard limit."""
+        """At 100: a guarantee of half, no limit, no other tenant. Below: a hard limit."""
         for _ in range(count):
             w, hard = self.draw(), share < 100
             t = Tenant(w.words, cores=share if hard else 50, limit=share if hard else 0, processes=w.processes)
@@ -183,7 +183,7 @@ class _Table:
             )
 
     def together(self, group: str, count: int, shares: list[int]) -> None:
-        """Every fourth time the shares are hard limits too."""
+        """In every fourth case the shares are hard limits, too."""
         for i in range(count):
             loads = [self.draw() for _ in shares]
             tenants = [
@@ -193,7 +193,8 @@ class _Table:
             self.add(group, loads, tenants, [s / 100 for s in shares])
 
     def coming_and_going(self, count: int) -> None:
-        """One stays; one or two others come and go, seconds apart. Kernels up to 20 ms: half a second tells a share."""
+        """One stays; one or two others come and go, seconds apart. Kernels are at most 20 ms, so that half a second is
+        enough to measure a share."""
         for i in range(count):
             loads = [self.draw(20) for _ in range(2 + i % 2)]
             weights = self.rng.choice([[50, 50, 50], [70, 30, 50], [20, 60, 20]])[: len(loads)]
@@ -210,7 +211,7 @@ class _Table:
 
 
 def entitled(tenants: list[Tenant] | tuple[Tenant, ...], which: int, begin: int, end: int) -> float:
-    """Part of the card's time between two instants that is due to a tenant: its weight among those present."""
+    """The part of the card's time between two instants that is due to a tenant: its weight among those present."""
     edges = {begin, end}
     for t in tenants:
         edges |= {e for e in (t.arrive, WINDOW if t.depart is None else t.depart) if begin < e < end}
@@ -239,7 +240,7 @@ def table(seed: int = 5) -> list[Case]:
 
 
 def quick(cases: list[Case]) -> list[Case]:
-    """A part in which every group is, without the cases that no controller can hold in the window."""
+    """A part with cases of every group, without those that no controller can satisfy within the window."""
     chosen: list[Case] = []
     for group in dict.fromkeys(c.group for c in cases):
         chosen += [c for c in cases if c.group == group and c.piece <= 200][:5]

@@ -1,15 +1,15 @@
-/* One case of the matrix on one simulated host under the virtual clock: starts the arbiter and the tenants, lets them begin at
- * one instant, and prints what simgpu's own books say as time goes on. The case comes on standard input:
+/* Runs one case of the matrix on one simulated host under the virtual clock: starts the arbiter and the tenants, lets them begin at the same
+ * instant, and prints simgpu's own accounts at intervals. The case is read from standard input:
  *
  *     window MS
  *     sample MS
- *     deaths               processes of the case may die; without it that fails the case
+ *     deaths               processes of the case may die; without this line a death fails the case
  *     arbiter PROGRAM SLICES
  *     tenant NAME SLICE|- PRELOAD|- ARRIVE_MS DEPART_MS PROCESSES key=value ...
  *
- * and the answer is a line per sample, "at MS gpu_ns launches gpu_ns launches ...", a pair per tenant in the order given, then
- * a line "latency NAME US ..." for each tenant that served requests, "longest NAME US" with its longest iteration, and
- * "processor NAME NS" with the processor time of its processes from the first sample to the last; NAME is arbiter, too. */
+ * The output is a line per sample, "at MS gpu_ns launches gpu_ns launches ...", with a pair per tenant in the order given. Then follow a line
+ * "latency NAME US ..." for each tenant that served requests, "longest NAME US" with its longest iteration, and "processor NAME NS" with the
+ * processor time of its processes from the first sample to the last. NAME can also be arbiter. */
 #include "board.h"
 #include "state/state.h"
 
@@ -31,11 +31,11 @@
 #define TENANTS 16
 #define WORDS 40
 #define MS 1000000ull
-#define IDLE_MS 1000   /* before the first launch: the arbiter has all the spare time that it ever keeps */
+#define IDLE_MS 1000   /* before the first launch, so that the arbiter has saved up the most spare time */
 #define PATIENCE_S 120 /* of real time, until all tenants are ready */
 
 struct tenant {
-    char name[64], socket[300]; /* by which the arbiter serves it */
+    char name[64], socket[300]; /* the arbiter's socket for it */
     int first_seat, processes;
 };
 
@@ -144,8 +144,8 @@ static void make_board(void)
     close(fd);
 }
 
-/* The arbiter takes part in the clock once it polls: it has made its bell by then. Else the clock would run ahead of it. On a busy machine it
- * may be long before it serves all tenants. */
+/* The arbiter takes part in the clock once it polls, and it has made its bell by then. Before that, the clock would run ahead of it. On a busy
+ * machine it may take long until it serves all tenants. */
 static bool arbiter_serves(void)
 {
     bool found = !arbitrated;
@@ -168,7 +168,7 @@ static void await_ready(void)
     }
 }
 
-/* ---- the books ---- */
+/* ---- the accounts ---- */
 
 static void print_books(uint64_t at_ms)
 {
@@ -238,8 +238,8 @@ static void print_latencies(const struct tenant *t)
     if (any) putchar('\n');
 }
 
-/* Who departs ends by itself, and well; anything else would be taken for a tenant that gets nothing. */
-static void see_who_died(void)
+/* A tenant that departs exits with status 0. Any other end would look like a tenant that gets no time. */
+static void check_for_deaths(void)
 {
     int status;
     for (int i = 0; i < child_count; i++) {
@@ -273,7 +273,7 @@ int main(int count, char **arguments)
         if (!at) start_meters();
     }
     print_meters();
-    see_who_died();
+    check_for_deaths();
     for (int i = 0; i < tenant_count; i++) print_latencies(&tenants[i]);
     fflush(stdout);
     end_all();

@@ -1,10 +1,10 @@
-"""make -C native density: inference services with random arrivals, one to a card and three to a card, equal shares.
+"""make -C native density: inference services with random arrivals, one per card and three per card, equal shares.
 
 A service gets requests as a Poisson process, each a chain of kernels whose length varies log-normally, and answers
 them one after the other. The same services, with the same requests, run alone on a card without the library, then
-three together under the arbiter, then three together with the driver's own time slicing. Printed: requests served per
-card and second, p99 of the time from arrival to answer, how many cards hold 100 such services. The last line is
-JSON."""
+three together under the arbiter, then three together with the driver's own time slicing. The output has the requests
+served per card and second, the p99 of the time from arrival to answer, and the number of cards for 100 such services.
+The last line is JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Service:
 
     @property
     def load(self) -> float:
-        """Part of a card that it keeps busy."""
+        """The part of a card's time that it uses."""
         each = [int(k.split(":")[0]) for k in self.kernels.split(",")]
         return self.rate * self.n * sum(each) / len(each) / 1e6
 
@@ -76,7 +76,7 @@ def outcome(books: Books, which: int) -> Outcome:
 
 
 def measure(build: Path, seed: int, services: list[Service]) -> tuple[list[Outcome], list[Outcome], list[Outcome]]:
-    """Each by itself; all together; all together with nobody but the driver to share the card out."""
+    """Each alone; all together; all together with only the driver to share the card."""
     alone = [
         outcome(host.run(build, [s.tenant(seed + k, 0)], "none", WINDOW, WINDOW), 0) for k, s in enumerate(services)
     ]

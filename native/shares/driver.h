@@ -1,4 +1,4 @@
-/* The driver API, as far as the tenants call it. */
+/* Declarations of the driver functions that the tenants call. */
 #ifndef SHARES_DRIVER_H
 #define SHARES_DRIVER_H
 

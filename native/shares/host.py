@@ -1,5 +1,5 @@
 """Runs one case: a simulated host of its own in a temporary directory, slices for its containers, the arbiter or not,
-and the conductor, which prints what simgpu's books say. Everything under the virtual clock."""
+and the conductor, which prints simgpu's accounts. Everything runs under the virtual clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Books:
-    """What simgpu booked, at each sample: ms since the start, GPU ns and kernels started of every tenant since then."""
+    """simgpu's accounts at each sample: ms since the start, and each tenant's GPU ns and started kernels since then."""
 
     at: list[int]
     gpu: list[list[int]]  # per tenant, per sample
@@ -58,14 +58,14 @@ class Books:
         return (self.gpu[tenant][j] - self.gpu[tenant][i]) / ((end - begin) * 1e6)
 
     def work(self, tenant: int, begin: int, end: int, by_launches: bool) -> float:
-        """Work done: kernels where several run at once, else time."""
+        """Work done: in kernels if several run at once, else in time."""
         i, j = self.at.index(begin), self.at.index(end)
         book = self.launches if by_launches else self.gpu
         return float(book[tenant][j] - book[tenant][i])
 
 
 class CaseFailed(Exception):
-    """The conductor ended badly or took too long; the text is its last words."""
+    """The conductor failed or took too long; the text is its last output."""
 
 
 _busy: dict[Path, subprocess.Popen[bytes] | None] = {}
@@ -80,7 +80,7 @@ def numbers(text: str) -> list[int]:
 
 
 def end_all(number: int, _frame: object) -> None:
-    """A handler of signals: no process and no file stays behind."""
+    """Signal handler: leaves no process and no file behind."""
     for root, p in list(_busy.items()):
         if p is not None:
             p.send_signal(signal.SIGKILL)
@@ -99,7 +99,7 @@ def run(
     real: bool = False,
 ) -> Books:
     """mode: none (the driver alone), fractile, or bucket (the baseline). real: by the machine's clock, with the library
-    and the arbiter as they are shipped."""
+    and the arbiter as shipped."""
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="shares-", dir=shm))
     began, _busy[root] = time.monotonic(), None
@@ -156,8 +156,8 @@ def _conduct(build: Path, root: Path, case: str, patience: float, real: bool) ->
     environment = dict(os.environ, SIMGPU_DIR=str(root), LD_LIBRARY_PATH=str(build / "simgpu"))
     environment["SIMGPU_CLOCK"] = "real" if real else "virtual"
     if real:
-        (root / "clock-bell.0").touch()  # by which the conductor knows that the arbiter is there
-    environment["SIMGPU_CONTENTS_MIB"] = "0"  # what a copy takes of the card's time matters here, not its bytes
+        (root / "clock-bell.0").touch()  # tells the conductor that the arbiter is running
+    environment["SIMGPU_CONTENTS_MIB"] = "0"  # only the card's time that a copy takes matters here, not its bytes
     with (root / "err").open("wb+") as err:
         command = [build / "shares/conductor", build / "shares/tenant"]
         p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=environment)

@@ -1,5 +1,5 @@
-"""From simgpu's books to figures. A tenant's share is what it did, as part of what the same processes did alone and
-without any library in the same run; its error is how far that is from what it was due, in points."""
+"""Computes figures from simgpu's accounts. A tenant's share is its work, as a part of the work that the same processes
+did alone, without any library, in the same run. Its error is the distance of the share from its target, in points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import cases
 from cases import Case, Workload
 from host import Books
 
-STEP = 10  # ms between the samples of a case in which somebody comes or goes
+STEP = 10  # ms between the samples of a case in which a tenant arrives or departs
 SETTLED = 5.0  # points
 
 
@@ -18,9 +18,9 @@ SETTLED = 5.0  # points
 class Verdict:
     shares: list[float]  # per tenant
     errors: list[float]  # points, signed
-    throughput: float  # sum of shares, as part of what the limits leave
+    throughput: float  # sum of shares, as part of what the limits allow
     convergence: list[float]  # ms, one per event
-    times: list[float]  # part of the card's time that simgpu booked, per tenant
+    times: list[float]  # part of the card's time in simgpu's accounts, per tenant
 
     @property
     def error(self) -> float:
@@ -28,7 +28,7 @@ class Verdict:
 
 
 def rate(load: Workload, alone: Books) -> float:
-    """Work per ms of the workload by itself."""
+    """Work per ms of the workload alone."""
     return alone.work(0, 0, alone.at[-1], load.overlaps) / alone.at[-1]
 
 
@@ -37,7 +37,7 @@ def _share(case: Case, books: Books, k: int, rates: list[float], begin: int, end
 
 
 def _settles(case: Case, books: Books, rates: list[float], event: int, until: int) -> float:
-    """ms until the first moment from which on, over half a second (longer for long kernels), all have what is due."""
+    """ms until the first moment from which all have their share over half a second (longer for long kernels)."""
     over = max(500, int(-(-case.piece * 25 // STEP) * STEP))
     for t in range(event, until - over + 1, STEP):
         due = [cases.entitled(case.tenants, k, t, t + over) for k in range(len(case.tenants))]
@@ -57,15 +57,15 @@ def judge(case: Case, books: Books, alone: list[Books]) -> Verdict:
     return Verdict(shares, errors, sum(shares) / sum(case.targets), settled, times)
 
 
-# ---- what no scheduler could avoid ----
+# ---- the error that no scheduler could avoid ----
 
-WHOLE = ("async", "sync", "graph")  # kinds whose pieces have all one length
-SHORTEST = 50.0  # ms: pieces below this are taken for divisible at will
+WHOLE = ("async", "sync", "graph")  # kinds whose pieces all have the same length
+SHORTEST = 50.0  # ms: shorter pieces count as divisible
 
 
 def unavoidable(case: Case) -> float:
-    """Points: the least error of any choice of whole pieces of work that fits into the window. Who has short pieces, or
-    pieces of several lengths, is taken for divisible at will, so it is not more than what is unavoidable."""
+    """Points: the least error of any choice of whole pieces of work that fits into the window. The work of a tenant
+    with short pieces, or pieces of several lengths, counts as divisible, so the result is a lower bound."""
     long = [k for k, w in enumerate(case.loads) if w.kind in WHOLE and w.piece >= SHORTEST]
     due = [t * cases.WINDOW for t in case.targets]
     fine = [due[k] for k in range(len(due)) if k not in long and due[k] > 0]
@@ -73,7 +73,7 @@ def unavoidable(case: Case) -> float:
     best = 100.0
     for counts in itertools.product(*choices):
         had = [n * case.loads[k].piece for n, k in zip(counts, long, strict=True)]
-        short_of = sum(had) + sum(fine) - cases.WINDOW  # what those with short pieces have to do without
+        short_of = sum(had) + sum(fine) - cases.WINDOW  # the time that tenants with short pieces lose
         if short_of > 1e-6 and not fine:
             continue
         errors = [abs(h - due[k]) for h, k in zip(had, long, strict=True)] + [max(0.0, short_of) / max(1, len(fine))]
@@ -109,7 +109,7 @@ def figures(results: list[tuple[Case, Verdict]]) -> dict[str, float | int]:
         "worst_error_points": round(max(errors, default=0), 3),
         "hard_limit_error_points": round(max(hard, default=0), 3),
     }
-    # A figure without a case is left out, and so is not judged. Of fewer than twenty the 95th percentile is the worst.
+    # A figure without a case is left out, so it is not judged. Of fewer than twenty, the 95th percentile is the worst.
     if len(settled) >= MANY:
         found["convergence_ms_p95"] = round(_quantile(settled, 0.95), 1)
     elif settled:

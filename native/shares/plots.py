@@ -1,4 +1,4 @@
-"""Plots as SVG, written here: points and steps in a frame with axes."""
+"""Writes plots as SVG: points and steps in a frame with axes."""
 
 from __future__ import annotations
 

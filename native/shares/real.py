@@ -1,12 +1,14 @@
-"""make -C native shares CLOCK=real: a part of the matrix in real time, with library and arbiter as they
-are shipped, beside the same cases with nobody but the driver to share the card out.
+"""make -C native shares CLOCK=real: a part of the matrix in real time, with library and arbiter as shipped, beside the
+same cases with only the driver to share the card.
 
-Cases with kernels of 200 us to 50 ms: pairs of equal kernels, then those of the table, group by group, as long as the
-time lasts. One case at a time. With --busy two processes per processor do nothing but compute, at nice 0, meanwhile.
-The machine's load is part of every figure: it is printed before and after. A case beside which other programs used
-more than DISTURBED of the processors is measured again, up to ATTEMPTS times, and that is said. How late the machine
-wakes who sleeps is measured meanwhile, too: every hand-over waits for that. Where two do more than one alone could, as
-a program that waits for every kernel leaves the card idle, the error is that of the division. The last line is JSON.
+The cases have kernels of 200 us to 50 ms: pairs of equal kernels, then those of the table, group by group, until the
+time is up. One case runs at a time. With --busy, two processes per processor compute meanwhile, at nice 0.
+
+The machine's load is part of every figure, so it is printed before and after. A case during which other programs used
+more than DISTURBED of the processors is measured again, up to ATTEMPTS times, and the output says so. How late the
+machine wakes a sleeping thread is measured, too, since every hand-over waits for that. If two tenants together do more
+than one alone could, because a program that waits for every kernel leaves the card idle, the error is that of the
+division. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ def equal_kernels() -> list[Case]:
 
 
 def fits(case: Case) -> bool:
-    """All kernels between the bounds; nothing whose single batch is longer than a tenth of a second."""
+    """All kernels are between the bounds, and no single batch is longer than a tenth of a second."""
     lengths = [int(us) for w in case.loads for us in re.findall(r"(\d+):\d+", w.words)]
     processes = sum(w.processes for w in case.loads)
     return min(lengths) >= SHORTEST and max(lengths) <= LONGEST and case.piece <= 100 and processes <= 4
 
 
 def table(seed: int) -> list[Case]:
-    """In an order in which any beginning has something of every group."""
+    """In an order such that the first cases include all groups, wherever the run stops."""
     equal, drawn = equal_kernels(), [c for c in cases.table(seed) if fits(c)]
     groups = [[c for c in drawn if c.group == g] for g in GROUPS]
     mixed = [c for row in zip_longest(*groups) for c in row if c]
@@ -69,18 +71,18 @@ class Row:
     case: Case
     errors: float
     total: float  # sum of shares
-    driver: float  # the same without us
-    batch: float  # our longest iteration / the driver's
-    longest: tuple[float, float]  # these, in ms
-    library: float  # processor time of the tenants, less that without us, per second of the card
+    driver: float  # the same without the library
+    batch: float  # the longest iteration with the library / with the driver alone
+    longest: tuple[float, float]  # these two, in ms
+    library: float  # processor time of the tenants, less that without the library, per second of the card
     arbiter: float
-    others: float = 0.0  # part of the processors' time that other programs used meanwhile, and the hypervisor
-    again: int = 0  # measured so often in vain
-    late: float = 0.0  # us by which the machine woke a sleeper too late, on average
+    others: float = 0.0  # part of the processors' time that other programs and the hypervisor used meanwhile
+    again: int = 0  # number of discarded measurements
+    late: float = 0.0  # us by which the machine woke a sleeping thread too late, on average
 
 
 class Others:
-    """What the processors did meanwhile that was not ours."""
+    """Measures the processor time that other programs used meanwhile."""
 
     def __init__(self, hogs: list[subprocess.Popen[bytes]]) -> None:
         self.hogs = hogs
@@ -104,7 +106,7 @@ class Others:
 
 
 class Sleeper(threading.Thread):
-    """Sleeps NAP again and again, and notes how much longer it was."""
+    """Sleeps for NAP repeatedly, and records how much longer it took."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -168,7 +170,7 @@ class Bench:
 
 
 def error_of_division(case: Case, found: judge.Verdict) -> float:
-    """In points; what is missing of the card is an error, what is there beyond it is not."""
+    """In points. It is an error if the shares add up to less than the card, but not if they add up to more."""
     more = max(1.0, found.throughput)
     return max(abs(s / more - t) * 100 for s, t in zip(found.shares, case.targets, strict=True))
 

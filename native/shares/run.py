@@ -1,9 +1,9 @@
 """make -C native shares: the matrix of cases under the arbiter, and the same matrix under the baseline, judged by
-simgpu's books.
+simgpu's accounts.
 
-Each case is a simulated host of its own under the virtual clock, some at a time. Lines of progress; then the worst
-cases, the figures of the baseline, and as the last line those of the arbiter, as JSON. One row per case goes to
-shares.csv, plots beside it. Ends with 1 when a figure misses its bar."""
+Each case has a simulated host of its own under the virtual clock; several run at a time. The output has lines of
+progress, then the worst cases, the figures of the baseline, and as the last line those of the arbiter, as JSON. One row
+per case is written to shares.csv, with plots beside it. The exit status is 1 if a figure misses its bar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAILED = Verdict([], [100.0], 0.0, [], [])
 class Measured:
     case: Case
     window: Verdict
-    long: Verdict | None = None  # over many lengths, where the window is too short for 5 points
+    long: Verdict | None = None  # over many pieces of work, if the window is too short for 5 points
     baseline: Verdict | None = None
     seconds: float = 0.0
     problem: str = ""
@@ -97,7 +97,7 @@ def measure_all(build: Path, table: list[Case], jobs: int, baseline: bool) -> li
     return done
 
 
-# ---- what is written ----
+# ---- output ----
 
 
 def _list(values: Iterable[object]) -> str:
@@ -109,7 +109,7 @@ def _percent(values: Iterable[float]) -> str:
 
 
 def row(m: Measured) -> dict[str, object]:
-    """One line of the table. Lists have an entry per tenant, or per event."""
+    """One line of the table. Lists have one entry per tenant, or per event."""
     c, v, b, long = m.case, m.window, m.baseline, m.long
     return {
         "case": c.number,
@@ -160,7 +160,7 @@ def _report_unavoidable(done: list[Measured]) -> None:
 
 
 def report(done: list[Measured], baseline: bool) -> list[str]:
-    """Prints everything but the last line; gives the bars that were missed."""
+    """Prints everything but the last line; returns the bars that were missed."""
     for group in dict.fromkeys(m.case.group for m in done):
         errors = sorted(m.window.error for m in done if m.case.group == group)
         print(

@@ -1,16 +1,16 @@
-/* One process of a container: launches kernels in one of the ways programs do, from its arrival to its departure.
+/* One process of a container: launches kernels in one of the ways that real programs do, from its arrival to its departure.
  *
  *     tenant BOARD SEAT ARRIVE_MS DEPART_MS key=value ...
  *
- *     loop=async    launch without ever waiting; the driver's own queue is the only brake
+ *     loop=async    launch without ever waiting; only the driver's own queue limits it
  *     loop=sync     one kernel, wait, next
  *     loop=burst    n kernels (and a copy, a fill) over the streams, wait: a training step
  *     loop=graph    n kernels captured once, launched as a graph, wait after every fourth
- *     loop=service  requests arrive at random (rate= per second), each is n kernels and a wait; how long it took is noted
- *     loop=copies   copies of copy= MiB within the card, and nothing else; the driver's own queue is the only brake
+ *     loop=service  requests arrive at random (rate= per second), each is n kernels and a wait; its latency is recorded
+ *     loop=copies   copies of copy= MiB within the card, and nothing else; only the driver's own queue limits them
  *     loop=idle     a context, and nothing else
- *     kernels=US:GRID,...  what is launched, in turn or at random (pick=random, seed=); each with a function of its own, unless
- *                          hidden=1: then one function and grid, and only a parameter says how long
+ *     kernels=US:GRID,...  the kernels, launched in turn or at random (pick=random, seed=); each with a function of its own, unless
+ *                          hidden=1: then all have one function and grid, and only a parameter sets the length
  *     n= streams= copy=MiB fill=MiB think=US */
 #include "board.h"
 #include "driver.h"
@@ -44,7 +44,7 @@ static CUdeviceptr from, to;
 static CUgraphExec graph;
 static struct board *board;
 static struct seat *seat;
-static uint64_t leaves; /* when */
+static uint64_t leaves; /* time of the departure */
 
 static void must(CUresult r, const char *what)
 {
@@ -143,7 +143,7 @@ static void sync_once(unsigned turn)
     must(cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
 }
 
-/* Who has to go finishes no burst: it may be seconds of work. */
+/* At the departure a burst is not finished: it may be seconds of work. */
 static void burst_once(unsigned turn)
 {
     for (unsigned i = 0; i < how.n && clock_now() < leaves; i++) launch(turn * how.n + i, streams[i % how.streams], 1);
@@ -158,8 +158,8 @@ static void graph_once(unsigned turn)
     if (turn % 4 == 3) must(cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
 }
 
-/* Requests queue at the service: what a later one waits for the earlier ones is part of its latency. The work of a request
- * varies log-normally around the kernels' times. */
+/* Requests queue at the service: the time that a request waits for earlier ones is part of its latency. The work of a request varies
+ * log-normally around the kernels' times. */
 static void service_once(unsigned turn)
 {
     static uint64_t next;

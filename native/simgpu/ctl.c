@@ -1,4 +1,4 @@
-/* simgpu-ctl: what the simulated host knows, printed; faults injected; everything forgotten. Its help names the commands. */
+/* simgpu-ctl: prints the state of the simulated host, injects faults, and resets everything. Its help lists the commands. */
 #include "state/policy.h"
 #include "state/state.h"
 
@@ -157,7 +157,7 @@ static void print_json(uint64_t now)
 
 #define MIB(bytes) ((double)(bytes) / SIM_MIB)
 
-/* In a word, and what faults have left. */
+/* The card's health in a word, followed by the traces of faults. */
 static void print_health(const struct sim_card *c)
 {
     printf("%s", c->lost ? "lost" : c->present ? "ok" : "absent");
@@ -247,7 +247,7 @@ static int choice(const char *word, const char *const *list, size_t count)
     return -1;
 }
 
-/* Each is called with the words after its name, of which there are as many as its table says. */
+/* Each command is called with the words after its name; their number is within the bounds in the table. */
 
 static int xid(char **words, int count)
 {
@@ -353,7 +353,7 @@ static unsigned others_alive(void)
     return n;
 }
 
-/* Files are removed, not emptied: a process that still has the old state mapped goes on in it, alone. */
+/* Files are removed, not emptied: a process that still has the old state mapped continues with it, alone. */
 static int remove_files(void)
 {
     char path[600];

@@ -1,5 +1,5 @@
-/* fractile-slice: makes, changes and shows the two files that tell libfractile.so what a container may use. The node agent
- * does the same; this is for tests, and for people without Kubernetes. */
+/* fractile-slice: creates, changes and shows the two files by which libfractile.so knows what a container may use. The node agent writes
+ * the same files; this command is for tests, and for users without Kubernetes. */
 #include "slice.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AMOUNT_MOST (4ull << 40) /* what the ledger can count on a card */
-#define WEIGHT_MOST 100000       /* what the arbiter takes a larger one to be */
+#define AMOUNT_MOST (4ull << 40) /* the most that the ledger can count on a card */
+#define WEIGHT_MOST 100000       /* the arbiter reduces larger weights to this */
 
 static const char help[] =
     "fractile-slice: how much of each GPU the programs of one container may use.\n"
@@ -161,7 +161,7 @@ static int parse_flag(const char *option, const char *value, struct slice_reques
 static int parse_option(int count, char **arguments, int *at, struct slice_request *r, bool creating)
 {
     static const char *const names[] = {"--off", "--on", "--card", "--replace", "--slots", "--objects"};
-    enum { CARD = 2, REPLACE, SLOTS, OBJECTS, NAMES }; /* the last three: of create only */
+    enum { CARD = 2, REPLACE, SLOTS, OBJECTS, NAMES }; /* the last three belong to create only */
     char *option = arguments[*at], *value = strchr(option, '=');
     unsigned n = 0;
     if (*option != '-') return slice_complain("unexpected argument %s: after the directory come options only; see fractile-slice --help", option);

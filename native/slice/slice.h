@@ -1,4 +1,4 @@
-/* The parts of the command fractile-slice: what was asked for on the command line, and the two files. */
+/* The parts of the command fractile-slice: the request from the command line, and the two files. */
 #ifndef FRACTILE_SLICE_H
 #define FRACTILE_SLICE_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct slice_card { /* of --card; a bit of `given` for each field that was said */
+struct slice_card { /* from --card; `given` has a bit for each field that was given */
     char uuid[96];
     uint64_t memory, context, unaccounted;
     uint32_t cores, cores_limit, weight, given;
@@ -18,21 +18,21 @@ struct slice_request {
     const char *directory;
     struct slice_card cards[FR_MAX_CARDS];
     uint32_t card_count, slots, objects;
-    bool replace; /* of files that are there */
-    int off; /* 1: isolation off, 0: on, -1: not said */
+    bool replace; /* replace existing files */
+    int off; /* 1: isolation off, 0: on, -1: not given */
 };
 
-/* Each: 0, or 1 after one sentence on stderr. */
+/* Each returns 0, or 1 after one sentence on stderr. */
 int slice_create(const struct slice_request *r);
 int slice_set(const struct slice_request *r);
 int slice_show(const char *directory, bool json);
 
-/* What to do about files that cannot be used. */
+/* Advice for files that cannot be used. */
 #define SLICE_AGAIN "; make both files again with fractile-slice create --replace"
 
 int slice_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The file mapped, at least `least` bytes of it; NULL after a sentence. */
+/* Maps the file, which must have at least `least` bytes; NULL after one sentence on stderr. */
 void *slice_map(const char *directory, const char *name, bool write, size_t least, size_t *size, int *fd);
 
 #endif

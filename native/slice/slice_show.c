@@ -1,5 +1,5 @@
-/* Showing what a container may use and what it uses. The region can be written by everybody in the container, so nothing
- * in it is trusted further than its own size. */
+/* Shows what a container may use and what it uses. Every process in the container can write the region, so its contents are read as
+ * untrusted: nothing in it is trusted beyond the size of the file. */
 #include "slice.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Writing the files: new ones are made aside and renamed, so that nobody sees half of one; a page in use is changed in
+/* Writes the files. New ones are made under another name and renamed, so that no reader sees an incomplete file. A page in use is changed in
  * place, under its sequence lock. */
 #include "slice.h"
 
@@ -65,7 +65,7 @@ static void put_off(struct fr_limits *page, int off)
     __atomic_store_n(&page->flags, others | (off ? FR_FLAG_ISOLATION_OFF : 0), __ATOMIC_RELAXED);
 }
 
-/* What is allowed, and hardly meant. */
+/* Warns about values that are allowed but probably not intended. */
 static void warn(const struct fr_limits_card *c)
 {
     uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;

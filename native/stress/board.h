@@ -1,11 +1,11 @@
-/* What the supervisor, the judge and all workers of a stress run share: one file, mapped by all.
+/* The board: one file that the supervisor, the judge and all workers of a stress run map.
  *
  * A lane is one thread of control that calls the driver: a worker has its main thread, up to eight more threads, and a child.
- * Before each operation a lane says the most that it may add to a card, then makes its sequence odd; after it, even:
+ * Before each operation a lane announces the most that it may add to a card, then makes its sequence odd; after it, even:
  *
- *      sequence:  2n (idle) --say the most, begin--> 2n + 1 (in the driver) --end--> 2n + 2
+ *      sequence:  2n (idle) --announce the most, begin--> 2n + 1 (in the driver) --end--> 2n + 2
  *
- * So whoever was refused memory can tell what the others may be taking at that moment: judge.c. */
+ * So when a lane is refused memory, the judge knows how much the other lanes may be taking at that moment: see judge.c. */
 #ifndef STRESS_BOARD_H
 #define STRESS_BOARD_H
 
@@ -17,7 +17,7 @@
 #define THREADS_MOST 8
 #define LANES_EACH (THREADS_MOST + 2)
 #define LANES (WORKERS * LANES_EACH)
-#define REMEMBERED 4 /* announcements of a lane */
+#define REMEMBERED 4 /* last announcements of a lane that are kept */
 #define GONE 1024
 #define CARDS 2
 #define CONTAINERS_MOST 16
@@ -41,16 +41,16 @@ struct lane {
     struct announcement said[REMEMBERED]; /* of operation n at n % REMEMBERED */
 };
 
-/* One worker is asked, while all others stand still, for exactly what is left, and for a granule more. */
+/* The exam: while all others are paused, one worker allocates exactly what is left, and then a granule more. */
 struct exam {
     _Atomic uint32_t step, lane;
-    _Atomic uint32_t card;       /* answer: where the examined worker is */
-    _Atomic uint64_t held, most; /* question: what the container holds there, by the driver's own ledger, and may be counted for */
+    _Atomic uint32_t card;       /* answer: the card of the examined worker */
+    _Atomic uint64_t held, most; /* question: bytes that the container holds there by the driver's ledger, and that may be counted */
     _Atomic uint32_t info_wrong, info_high, refused, passed_over;
     _Atomic uint64_t free_shown;
 };
 
-/* Processes that are seen to be gone for good, the last GONE of them. */
+/* The last GONE processes that were seen to be gone for good. */
 struct gone {
     _Atomic uint32_t pid;
     _Atomic uint64_t ns;
@@ -58,8 +58,8 @@ struct gone {
 
 struct board {
     uint64_t seed, quota[CARDS], context_bytes, ops_wanted;
-    uint32_t workers, containers, threads; /* threads: of a worker at a time; 0: now and then two */
-    bool wild; /* the driver takes more than the table of bounds says */
+    uint32_t workers, containers, threads; /* threads: of a worker at a time; 0: sometimes two */
+    bool wild; /* the driver takes more than the table of bounds allows */
     _Atomic uint32_t pause, stop;
     _Atomic uint64_t refusals, false_oom, judged_late, ending, unexpected;
     struct exam exam;

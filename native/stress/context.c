@@ -1,4 +1,4 @@
-/* The context that a lane works in: opening, resetting with everything in it, and short-lived ones beside it. */
+/* The context that a lane works in: opens it, resets it with everything in it, and makes short-lived contexts beside it. */
 #include "lane.h"
 
 #include <time.h>
@@ -12,7 +12,7 @@ static bool make_streams(void)
     return true;
 }
 
-/* Takes its turn until there is room for one. */
+/* Tries again until there is room for a context. */
 static bool retain(void)
 {
     while (lane_goes_on()) {
@@ -32,7 +32,7 @@ bool context_open(void)
     return make_streams();
 }
 
-/* Gives back the lane's part of a context that others go on using. */
+/* Frees the lane's part of a context that other lanes continue to use. */
 void context_close(void)
 {
     for (int i = 0; i < STREAMS; i++) {
@@ -41,7 +41,7 @@ void context_close(void)
     }
 }
 
-/* What streams ordered is freed by hand, as it outlives a context; the rest goes down with it. */
+/* Stream-ordered memory outlives a context, so it is freed explicitly; everything else is freed with the context. */
 void context_reset(void)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -61,7 +61,7 @@ void context_reset(void)
     context_open();
 }
 
-/* A context with a few things in it, destroyed with them. */
+/* Makes a context with a few things in it, and destroys it with them. */
 void context_churn(void)
 {
     CUcontext c;

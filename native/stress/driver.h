@@ -1,4 +1,4 @@
-/* The driver API, as far as the stress run calls it. */
+/* Declarations of the driver functions that the stress run calls. */
 #ifndef STRESS_DRIVER_H
 #define STRESS_DRIVER_H
 

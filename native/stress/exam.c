@@ -1,20 +1,20 @@
-/* While all workers are paused one worker asks for exactly what is left, which it must get, and for a granule more, which
- * it must not. What cuMemGetInfo shows must be what is left. Where a library may count more than is held, what is left lies between
- * two figures: it must get the smaller one, and not a granule more than the larger one. */
+/* The exam: while all workers are paused, one worker allocates exactly what is left, which must succeed, and a granule more, which must fail.
+ * cuMemGetInfo must show what is left. If a library may count more than is held, what is left is between two figures: the worker must get
+ * the smaller one, and must not get a granule more than the larger one. */
 #include "lane.h"
 
 #include <unistd.h>
 
 #define LOOK_US 120000
 
-/* Nothing that asking for memory could give back first: what is held must not change under the question. And a look at
- * what is free, for which the library looks for the dead. */
+/* Frees everything that an allocation could cause to be freed, so that the held memory does not change during the exam. Also queries the free
+ * memory, which makes the library look for dead processes. */
 static void tidy(void)
 {
     CUmemoryPool pool;
     size_t free_bytes, total;
     cuMemGetInfo_v2(&free_bytes, &total);
-    if (board->wild) usleep(LOOK_US); /* the library compares its figure with the driver's: what it corrects, it corrects now */
+    if (board->wild) usleep(LOOK_US); /* the library compares its figure with the driver's now, and corrects it */
     cuCtxSynchronize();
     cuDeviceGraphMemTrim(self.device);
     if (self.pool) cuMemPoolTrimTo(self.pool, 0);
@@ -44,7 +44,7 @@ static void ask(void)
     if (whole && cuMemAlloc_v2(&p, whole)) atomic_fetch_add(&board->exam.refused, 1);
     else if (whole) cuMemFree_v2(p);
     if (!cuMemAlloc_v2(&p, beyond)) {
-        cuMemFree_v2(p); /* room that was made for it (pools of other threads) is still there */
+        cuMemFree_v2(p); /* room that was made for it (in other threads' pools) still exists */
         if (judge_held(&judge, self.card) + beyond > board->quota[self.card]) atomic_fetch_add(&board->exam.passed_over, 1);
     }
     atomic_store(&board->exam.step, EXAM_DONE);

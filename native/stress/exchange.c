@@ -1,4 +1,4 @@
-/* Memory that several workers hold: handles sent as descriptors over Unix sockets, and IPC handles sent as bytes. */
+/* Memory shared by several workers: handles sent as descriptors over Unix sockets, and IPC handles sent as bytes. */
 #include "lane.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ void exchange_open(void)
     if (box >= 0 && bind(box, (struct sockaddr *)&a, sizeof a) != 0) close(box), box = -1;
 }
 
-/* To any worker of the same container. Nobody listening, or a full box: the letter is lost. */
+/* Sends to a random worker of the same container. If no process listens, or its box is full, the letter is lost. */
 static void post(const struct letter *letter, int fd)
 {
     int to = (int)roll(board->workers / board->containers) * (int)board->containers + container_of(board, self.worker);
@@ -62,7 +62,7 @@ static bool fetch(struct letter *letter, int *fd)
     return true;
 }
 
-/* A descriptor under way holds its memory too: nothing may lie in the boxes while the judge compares. */
+/* A descriptor in a message holds its memory, too, so the boxes must be empty while the judge compares. */
 void exchange_discard(void)
 {
     struct letter letter;
@@ -110,7 +110,7 @@ static bool make_handle(struct thing *t)
     return true;
 }
 
-/* The memory lives until the last of handle and mapping is gone, whichever that is. */
+/* The memory lives until both handle and mapping are gone, in any order. */
 static void drop_handle(struct thing *t)
 {
     CUmemGenericAllocationHandle again;
@@ -148,7 +148,7 @@ static void send_handle(const struct thing *t)
     int fd = -1;
     begin(self.card, 0);
     CUresult r = cuMemExportToShareableHandle(&fd, t->at, CU_MEM_HANDLE_TYPE_POSIX_FD, 0);
-    if (end("cuMemExportToShareableHandle", r, 0, CUDA_ERROR_INVALID_VALUE)) return; /* not made for it */
+    if (end("cuMemExportToShareableHandle", r, 0, CUDA_ERROR_INVALID_VALUE)) return; /* the handle was not made for export */
     post(&letter, fd);
     close(fd);
 }
@@ -167,7 +167,7 @@ void exchange_something(void)
     else if (t->kind == &linear_kinds[0] || t->kind == &linear_kinds[1]) send_ipc(t);
 }
 
-/* The sender may have freed it, or died, meanwhile; or this process does not see the card. */
+/* These errors are expected: the sender may have freed the memory or died, or this process may not see the card. */
 static CUresult late(CUresult r)
 {
     return r == CUDA_ERROR_INVALID_VALUE || r == CUDA_ERROR_INVALID_HANDLE || r == CUDA_ERROR_INVALID_CONTEXT ? r : CUDA_SUCCESS;

@@ -59,7 +59,7 @@ void family_threads(void)
 
 /* ---- children ---- */
 
-/* False while it is still at work. */
+/* False: the child is still at work. */
 static bool child_ended(bool wait)
 {
     int status = 0;
@@ -74,7 +74,7 @@ static bool child_ended(bool wait)
     return true;
 }
 
-/* The child of a process that uses the driver cannot use it, and holds nothing. */
+/* The child of a process that uses the driver cannot use the driver, and holds nothing. */
 static void useless_child(void)
 {
     fflush(NULL);
@@ -126,7 +126,7 @@ void family_die_with_parent(pid_t parent)
     if (getppid() != parent) _exit(0);
 }
 
-/* Before this process uses the driver a child may be made that does. True in the child. */
+/* Before this process uses the driver, it may fork a child that uses the driver as well. True in the child. */
 bool family_twin(void)
 {
     pid_t parent = getpid();

@@ -1,8 +1,9 @@
-"""Hold the library to its promises on a real card: `gpu_check.py PROBE LIBRARY [RESULTS]`.
+"""Checks the library's promises on a real card: `gpu_check.py PROBE LIBRARY [RESULTS]`.
 
-The probe (gpu_probe.c) is a program written to the driver API; it runs once without the library, for the card's own
+The probe (gpu_probe.c) is a program that uses the driver API. It runs once without the library, for the card's own
 figures, and then with it, in a container of one card whose two files are written here as the node agent writes them.
-Without a card it says so and skips. GPU_CHECK_SIMULATED=1 runs the same on simgpu and keeps no result."""
+Without a card a message says so, and the check is skipped. GPU_CHECK_SIMULATED=1 runs it on simgpu and keeps no result.
+"""
 
 import datetime
 import json
@@ -20,7 +21,7 @@ sys.path.insert(0, str(HERE.parent / "region"))
 from generate import Schema, read_schema  # noqa: E402
 
 MIB = 1 << 20
-PIECE = 16 * MIB  # what the probe asks for at a time
+PIECE = 16 * MIB  # size of the probe's allocations
 OUT_OF_MEMORY = 2
 SIMULATED = bool(os.environ.get("GPU_CHECK_SIMULATED"))
 FIGURES = ("launch_ns", "alloc_free_ns", "async_alloc_free_ns", "get_info_ns")
@@ -29,11 +30,11 @@ Values = dict[str, str]
 
 
 class Broken(Exception):
-    """A promise that was not kept; the text says which and how."""
+    """A promise was not kept; the text says which and how."""
 
 
 class NoCard(Exception):
-    """There is nothing to check on."""
+    """There is no card to check on."""
 
 
 # ---- the container's two files ----
@@ -108,7 +109,7 @@ class Probe:
 
 
 class Check:
-    """The promises, one per method; each gives the figures that go into the result."""
+    """The promises, one per method; each returns the figures for the result."""
 
     def __init__(self, probe: Probe, quota: int, context: int) -> None:
         self.probe, self.quota, self.context = probe, quota, context
@@ -130,7 +131,7 @@ class Check:
         return {name: seen[name] for name in ("free", "total", "nvml_total", "nvml_free")}
 
     def fills_up(self, role: str) -> Values:
-        """Refused with the one right answer, not one byte above the quota, and not before it is full."""
+        """Allocations are refused with the right error, never above the quota, and not before the quota is full."""
         seen = self.probe.run(role, library=True)
         got = int(seen["got"])
         if int(seen["answer"]) != OUT_OF_MEMORY:
@@ -174,7 +175,7 @@ class Check:
         return {"seconds_with_a_new_process": f"{time.monotonic() - began:.3f}"}
 
     def calls_cost_little_more(self) -> Values:
-        """Medians of both, and their difference. The bound is wide: this is a check, `make bench` measures."""
+        """Both medians, and their difference. The bound is wide: this is only a check; `make bench` measures."""
         plain, ours = self.probe.run("times", library=False), self.probe.run("times", library=True)
         figures = {f"{name}_{who}": run[name] for name in FIGURES for who, run in (("plain", plain), ("library", ours))}
         if float(ours["launch_ns"]) - float(plain["launch_ns"]) > 500:

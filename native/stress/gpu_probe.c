@@ -1,6 +1,6 @@
-/* gpu-probe: what gpu_check.py has done on a card, one role per process. It is a plain program written to the driver API and
- * knows nothing of the library that may stand in between. Prints `name value` lines; status 1: the driver said no where it
- * must not, and the last line says where.
+/* gpu-probe: performs the steps of gpu_check.py on a card, one role per process. It is a plain program that uses the driver API, and has no
+ * knowledge of the library that may be in between. Prints `name value` lines. Status 1: a call failed that must not fail, and the last line
+ * says which.
  *
  *     gpu-probe card | resolve | memory | linear | pools | handles | graphs | hold MIB | left | times */
 #include "driver.h"
@@ -86,7 +86,7 @@ static void card(void)
     show("context", after.used > before.used ? after.used - before.used : 0);
 }
 
-/* Where each way of looking a function up ends: in which file. */
+/* Prints in which file the function is that each way of looking it up returns. */
 static void resolve(void)
 {
     static const char *const names[] = {"cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemCreate",
@@ -118,7 +118,7 @@ static void memory(void)
 
 static CUdeviceptr pieces[MOST];
 
-/* Allocates until it is refused; says with which answer, and how much there was. */
+/* Allocates until it is refused; prints the answer, and how much was allocated. */
 static unsigned fill(uint64_t size, CUresult (*take)(CUdeviceptr *, size_t))
 {
     unsigned n = 0;
@@ -144,7 +144,7 @@ static void linear(void)
 
 static CUresult take_async(CUdeviceptr *p, size_t size) { return cuMemAllocAsync(p, size, NULL); }
 
-/* A loop that needs little must not end in a refusal, however often it goes round. */
+/* A loop that needs little memory must never be refused, however often it runs. */
 static void pools(void)
 {
     open_context();
@@ -192,7 +192,7 @@ static CUresult graph_of(uint64_t bytes, CUstream s, CUgraphExec *exec)
     return r;
 }
 
-/* A graph within the quota runs as often as one likes; one beyond it is refused at instantiation or at its first launch. */
+/* A graph within the quota can run any number of times; a graph beyond it is refused at instantiation or at its first launch. */
 static void graphs(void)
 {
     CUstream s;

@@ -1,4 +1,4 @@
-/* Starts the workers, kills them at random moments, reaps them, starts them again. */
+/* Starts the workers, kills them at random moments, reaps them, and starts them again. */
 #include "herd.h"
 #include "judge.h"
 
@@ -25,7 +25,7 @@ static pid_t run(const struct herd *h, int worker, const char *what)
     place_environment(h->place, container_of(h->place->board, worker));
     setenv("STRESS_SUPERVISOR", self, 1);
     if (posix_spawn(&pid, h->program, NULL, NULL, argv, environ)) perror(h->program), exit(3);
-    setpriority(PRIO_PROCESS, (id_t)pid, 0); /* not ours */
+    setpriority(PRIO_PROCESS, (id_t)pid, 0); /* not this process's priority */
     unsetenv("LD_PRELOAD");
     return pid;
 }
@@ -40,14 +40,14 @@ static void start(struct herd *h, int worker)
 
 pid_t herd_auditor(struct herd *h, int container) { return run(h, container, "audit"); }
 
-/* Children of killed workers die with them, and become ours to bury. */
+/* Children of killed workers die with them, and are reaped by this process. */
 void herd_start_all(struct herd *h)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (int i = 0; i < (int)h->place->board->workers; i++) start(h, i);
 }
 
-/* What the dead were doing is over: their operations end, their lanes are off. */
+/* Ends the operations of a dead worker's lanes, and turns the lanes off. */
 static void clear_lanes(struct herd *h, int worker)
 {
     struct board *b = h->place->board;

@@ -1,20 +1,20 @@
-/* Was a refusal right? The question is put so that the answer "no" cannot be argued away.
+/* Decides whether a refusal was right. The rule is strict: if it says "no", there is no excuse for the refusal.
  *
- * A request was refused falsely when it would have fitted at every moment of the call, even if everything that the other
- * workers may still be taking had been taken already:
+ * A refusal was wrong if the request would have fitted at every moment of the call, even if the other workers had already taken everything
+ * that they may still be taking:
  *
  *      most that the container held at any moment of the call          the driver's own ledger remembers every change,
  *                                                                      with what the table of bounds lets a library count beyond
- *    + for every other lane of the container that is in an operation   said before the operation began, in board.h
+ *    + for every other lane of the container that is in an operation   announced before the operation began, in board.h
  *      when the refusal returns, the most that it may add
  *    + the request, rounded as the driver rounds                       <= quota      -> a false out-of-memory
  *
- * A process that ends is gone when its parent has buried it. For an instant before that the driver may have let go of its
- * memory and the library not yet; what it held when it left counts as held until then.
+ * A process that ends is gone when its parent has reaped it. Just before that, the driver may have freed its memory and the library not yet.
+ * So the bytes that it held when it ended count as held until then.
  *
- * What others reserved inside the call and gave back, or had not taken when they were done, is no excuse: the library
- * promises to wait for them. When the call took so long that the driver's memory of changes ran over, the container's
- * highest peak stands for it; such refusals are counted as judged late. */
+ * Memory that other lanes reserved during the call and gave back, or did not take in the end, is no excuse: the library promises to wait for
+ * them. If the call took so long that the driver's history of changes overflowed, the container's highest peak is used instead; such
+ * refusals are counted as judged late. */
 #include "judge.h"
 
 #include <fcntl.h>
@@ -74,7 +74,7 @@ void judge_window(struct judge *j, int card, struct window *w)
     w->opened_ns = judge_now();
 }
 
-/* The most that may have been counted for the container from the window's opening to now. */
+/* The most that may have been counted for the container since the window was opened. */
 static uint64_t most_held(struct judge *j, const struct window *w, int card, bool *known)
 {
     uint64_t end = atomic_load(&j->sim->changes), most = w->most;
@@ -93,20 +93,20 @@ static bool gone_before(const struct board *b, uint32_t pid, uint64_t ns)
     return false;
 }
 
-/* Some parents bury their children late: after a second a process counts as gone that the kernel says is over. */
+/* Some parents reap their children late: after a second, a process counts as gone if the kernel reports that it has ended. */
 static bool may_have_been_there(const struct judge *j, const struct sim_process *p, uint64_t ns)
 {
     if (gone_before(j->board, p->pid, ns)) return false;
     return p->left_ns + 1000000000ull > ns || gone_before(j->board, p->pid, judge_now()) || !sim_process_gone(p);
 }
 
-/* Held by processes that the driver saw end, but which were not yet gone when the call began. */
+/* Bytes held by processes that the driver saw end, but that were not gone yet when the call began. */
 uint64_t judge_ending(struct judge *j, const struct window *w, int card)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &j->sim->processes[i];
-        bool ours = atomic_load(&p->state) != SIM_SLOT_FREE && p->container == j->index && p->left[card]; /* dead, or on its way there */
+        bool ours = atomic_load(&p->state) != SIM_SLOT_FREE && p->container == j->index && p->left[card]; /* dead or dying */
         if (ours && may_have_been_there(j, p, w->opened_ns)) sum += p->left[card];
     }
     return sum;
@@ -119,7 +119,7 @@ static uint64_t announced(const struct board *b, uint32_t lane, int card)
     const struct announcement *a = &b->lanes[lane].said[n / 2 % REMEMBERED];
     if (!(n & 1) || atomic_load(&a->card) != (uint32_t)card) return 0;
     uint64_t most = atomic_load(&a->most);
-    return n == atomic_load(&b->sequence[lane]) ? most : LARGEST; /* it went on meanwhile: anything is possible */
+    return n == atomic_load(&b->sequence[lane]) ? most : LARGEST; /* the lane continued meanwhile: it may add any amount */
 }
 
 uint64_t judge_bound(struct judge *j, const struct window *w, int card, int lane, bool *known)
@@ -129,5 +129,5 @@ uint64_t judge_bound(struct judge *j, const struct window *w, int card, int lane
     for (uint32_t i = 0; i < lanes; i++)
         if ((int)i != lane && container_of(j->board, (int)(i / LANES_EACH)) == j->container_number)
             coming += announced(j->board, i, card);
-    return coming + most_held(j, w, card, known); /* in this order: who ends in between is in the ledger */
+    return coming + most_held(j, w, card, known); /* in this order: an operation that ends in between is in the ledger */
 }

@@ -1,4 +1,4 @@
-/* How a lane calls the driver: announce, call, end; and how it stands still when the run pauses. */
+/* How a lane calls the driver (announce, call, end), and how it pauses with the run. */
 #include "lane.h"
 
 #include <stdio.h>
@@ -33,8 +33,8 @@ void lane_detach(void)
     lane_set(LANE_OFF);
 }
 
-/* The driver takes what was freed in a stream off its allowance at a synchronisation that begins after its own part of the free, the
- * library at one that begins after the whole call. So none is left where the two are compared. */
+/* The driver ends the allowance for memory freed in a stream at a synchronisation that begins after its own part of the free, the library at
+ * one that begins after the whole call. After this synchronisation no allowance is left, so the two can be compared. */
 void lane_settle(void)
 {
     if (self.context) cuCtxSynchronize();
@@ -52,7 +52,7 @@ bool lane_goes_on(void)
     return !atomic_load(&board->stop);
 }
 
-/* `most`: bytes that the operation may add to what the container holds on the card, whatever happens. */
+/* `most`: the most bytes that the operation may add to the container's memory on the card in any case. */
 void begin(int card, uint64_t most)
 {
     _Atomic uint32_t *sequence = &board->sequence[self.number];
@@ -84,7 +84,7 @@ static void refused(const char *call, uint64_t request)
             self.number, call, (double)request / MIB, card, ms, (double)bound / MIB, (double)quota / MIB);
 }
 
-/* `request`: bytes that it would have taken at the most, as the driver rounds; 0: an OOM is no business of the judge. */
+/* `request`: the most bytes that it would have taken, as the driver rounds; 0: an out-of-memory is not judged. */
 CUresult end(const char *call, CUresult r, uint64_t request, CUresult also_expected)
 {
     if (r == CUDA_ERROR_OUT_OF_MEMORY) refused(call, request);

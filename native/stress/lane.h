@@ -1,4 +1,4 @@
-/* One thread of control of a worker: its dice, its context, the things it holds, and how it calls the driver. */
+/* A lane, one thread of control of a worker: its random numbers, its context, the things that it holds, and how it calls the driver. */
 #ifndef STRESS_LANE_H
 #define STRESS_LANE_H
 
@@ -25,21 +25,21 @@ struct self {
     CUstream streams[STREAMS];
     CUmemoryPool pool;
     struct thing things[SLOTS];
-    struct window window;   /* of the operation under way */
+    struct window window;   /* of the current operation */
     int window_card;
 };
 
 extern struct judge judge;
 extern struct board *board;
-extern int containers_card[CARDS]; /* device number of each card in this process, -1 without */
+extern int containers_card[CARDS]; /* device number of each card in this process; -1: not visible */
 extern __thread struct self self;
 
 /* lane.c */
 void lane_attach(int worker, int place, uint64_t seed);
 void lane_detach(void);
 void lane_set(enum lane_state state);
-bool lane_goes_on(void);                    /* waits while the run pauses; false when it is over */
-void lane_settle(void);                     /* before it stands still: what it freed in streams is back */
+bool lane_goes_on(void);                    /* waits while the run pauses; false: the run is over */
+void lane_settle(void);                     /* before a pause: completes frees in streams */
 void begin(int card, uint64_t most);
 CUresult end(const char *call, CUresult r, uint64_t request, CUresult also_expected);
 uint32_t roll(uint32_t sides);
@@ -80,6 +80,6 @@ struct kind {
     bool (*make)(struct thing *);
     void (*drop)(struct thing *);
 };
-extern const struct kind linear_kinds[], stream_kinds[], shared_kinds[]; /* each ends with a name of NULL */
+extern const struct kind linear_kinds[], stream_kinds[], shared_kinds[]; /* each list ends with a name of NULL */
 
 #endif

@@ -1,4 +1,4 @@
-/* Things that a context holds: plain, pitched and managed memory, arrays, modules. */
+/* Kinds of things that a context holds: plain, pitched and managed memory, arrays, modules. */
 #include "lane.h"
 
 #include <elf.h>
@@ -24,7 +24,7 @@ static void free_linear(struct thing *t)
     end("cuMemFree", cuMemFree_v2(t->at), 0, 0);
 }
 
-/* In a stream it may stay until a synchronisation of that stream. */
+/* Frees the memory in a stream one time in eight: then it may stay until a synchronisation of that stream. */
 static void free_plain(struct thing *t)
 {
     CUstream s = self.streams[roll(STREAMS)];
@@ -94,7 +94,8 @@ static void free_mipmap(struct thing *t)
     end("cuMipmappedArrayDestroy", cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)t->at), 0, 0);
 }
 
-/* One operation: the driver may load code as soon as the function is asked for, or at its launch, and a library counts it from the first on. */
+/* Both calls are one operation: the driver may load code when the function is looked up, or at its launch, and a library counts it from the
+ * lookup on. */
 static void launch(CUmodule m, const char *name, uint64_t most, uint64_t code)
 {
     CUfunction f;
@@ -104,7 +105,7 @@ static void launch(CUmodule m, const char *name, uint64_t most, uint64_t code)
     end("cuModuleGetFunction or cuLaunchKernel", r, code, 0);
 }
 
-/* Variables come with the module, code with the first launch. */
+/* Variables are loaded with the module, code with the first launch. */
 static bool make_module(struct thing *t)
 {
     char ptx[300];
@@ -128,7 +129,7 @@ static void free_module(struct thing *t)
 
 #define KERNELS 4
 
-/* Machine code with kernels k0 to k3 of so many bytes each, which a driver may load one by one. */
+/* Machine code with kernels k0 to k3 of `bytes` bytes each, which a driver may load one by one. */
 static size_t machine_code(unsigned char *image, size_t bytes)
 {
     enum { SECTIONS = 2 + 2 * KERNELS, NAMES = 64 * KERNELS };

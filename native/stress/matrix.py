@@ -1,10 +1,11 @@
-"""Every kind of memory and every pair of kinds, under drivers that the library cannot know.
+"""Runs the stress test for every kind of memory and every pair of kinds, under driver policies that the library cannot
+know.
 
     matrix.py STRESS WORKER LIBRARY [--seed N] [--ops N] [--kinds a,b,c]
 
-Each run is one of: a kind or a pair of kinds; 2 processes of 8 threads or 16 of 2; with or without kills. The driver's
-policy and the seed change with the run. A line is printed for each run that found something, and at the end the worst
-of each figure; status 1 when one of them is not 0. The judge is the simulated driver's own ledger (stress.c).
+The runs combine: a kind or a pair of kinds; 2 processes of 8 threads or 16 of 2; with or without kills. The driver's
+policy and the seed change with the run. A line is printed for each run that found an error, and at the end the worst
+value of each figure; status 1 if one of them is not 0. The judge is the simulated driver's own ledger (stress.c).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-/* Makes the directory of a run, and takes it away again, also when the supervisor is killed. */
+/* Makes the directory of a run, and removes it at the end, even if the supervisor is killed. */
 #include "place.h"
 
 #include "region.h"
@@ -29,7 +29,7 @@ static int remove_one(const char *path, const struct stat *s, int type, struct F
     return remove(path);
 }
 
-/* A process that waits for the supervisor's end, whatever that is, and then removes the directory. */
+/* Starts a process that waits until the supervisor ends, for any reason, and then removes the directory. */
 static void start_janitor(const char *directory)
 {
     int end[2];
@@ -52,7 +52,7 @@ static void start_janitor(const char *directory)
 static void *map_new(const char *path, size_t size)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 || posix_fallocate(fd, 0, (off_t)size)) fail(path); /* whole, lest a full disk shows up later */
+    if (fd < 0 || posix_fallocate(fd, 0, (off_t)size)) fail(path); /* allocated now, so that a full disk does not show up later */
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) fail(path);
     close(fd);
@@ -79,7 +79,7 @@ static void write_cards(const struct place *p, uint64_t card_mib, uint64_t conte
     fclose(f);
 }
 
-/* ---- what the node agent writes for a container ---- */
+/* ---- the files that the node agent writes for a container ---- */
 
 static size_t region_size(size_t account_size)
 {
@@ -130,16 +130,16 @@ static void make_container(struct place *p, int container)
     p->limits[container] = make_limits(p, directory, container, generation);
 }
 
-/* The board's settings are the caller's; it is copied into the file that the workers map. */
+/* The caller has filled in the board's settings; they are copied into the file that the workers map. */
 void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib)
 {
     char path[300];
     const struct board settings = {.seed = p->board->seed, .quota = {p->board->quota[0], p->board->quota[1]},
                                    .context_bytes = context_mib * MIB, .ops_wanted = p->board->ops_wanted,
                                    .workers = p->board->workers, .containers = p->board->containers, .threads = p->board->threads, .wild = p->board->wild};
-    /* In memory where that can be: every operation writes to these files. */
+    /* In memory if possible: every operation writes to these files. */
     const char *where = access("/dev/shm", W_OK) ? getenv("TMPDIR") : "/dev/shm";
-    snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", where ? where : "/tmp"); /* the name that mkdtemp fills in */
+    snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", where ? where : "/tmp"); /* mkdtemp completes the name */
     if (!mkdtemp(p->directory)) fail(p->directory);
     start_janitor(p->directory);
     snprintf(path, sizeof path, "%s/board", p->directory);
@@ -149,7 +149,7 @@ void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib)
     for (int i = 0; i < (int)p->board->containers; i++) make_container(p, i);
 }
 
-/* What a program in the container finds in its environment. */
+/* Sets the environment of a program in the container. */
 void place_environment(const struct place *p, int container)
 {
     char text[300];
@@ -188,7 +188,7 @@ void place_set_unaccounted(const struct place *p, int container, int card, uint6
     atomic_store(&l->sequence, sequence + 2);
 }
 
-/* Slots first, then objects. */
+/* `slot` counts the slots first, then the objects. */
 uint64_t place_account(const struct place *p, int container, int card, int slot, uint32_t *pid)
 {
     const size_t slot_size = sizeof(struct fr_slot) + CARDS * sizeof(struct fr_account);

@@ -1,9 +1,9 @@
-/* Things that streams order: memory of pools, and graphs that allocate. */
+/* Kinds of stream-ordered things: memory of pools, and graphs that allocate. */
 #include "lane.h"
 
 static CUstream some_stream(void) { return roll(8) ? self.streams[roll(STREAMS)] : NULL; }
 
-/* A pool grows by whole chunks where it can; where it cannot, what is asked for is enough. */
+/* A pool grows by whole chunks if there is room; otherwise room for the request is enough. */
 static bool from_pool(struct thing *t, bool own)
 {
     CUdeviceptr p;
@@ -39,7 +39,7 @@ static void free_async(struct thing *t)
 
 /* ---- graphs ---- */
 
-/* Inside a capture nothing is taken; what is asked for there is what the launch takes. */
+/* A capture takes no memory; the launch takes the memory that was requested in the capture. */
 static CUresult capture(CUstream s, CUgraph *graph, uint64_t *need)
 {
     CUdeviceptr p[3];
@@ -57,7 +57,7 @@ static CUresult capture(CUstream s, CUgraph *graph, uint64_t *need)
     return r ? r : ended;
 }
 
-/* Graph memory grows by the sum of the nodes, rounded up to a chunk. */
+/* Graph memory grows by the sum of the nodes, rounded up to a chunk size. */
 static bool launch(const struct thing *t)
 {
     uint64_t most = roundup(t->size, CHUNK);
@@ -65,7 +65,7 @@ static bool launch(const struct thing *t)
     return !end("cuGraphLaunch", cuGraphLaunch((CUgraphExec)(uintptr_t)t->at, self.streams[roll(STREAMS)]), most, 0);
 }
 
-/* Up to three captures, one within the other. A node without memory is cloned beside them. */
+/* Nests up to three captures, one in the other. A child graph without memory is cloned beside them. */
 static CUresult nest(CUstream s, CUgraph *graph, uint64_t *need)
 {
     CUgraph outer = NULL, plain = NULL;

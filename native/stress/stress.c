@@ -1,27 +1,28 @@
-/* stress: many processes do everything that takes a card's memory, at random, and are killed at random; the simulated
- * driver's own ledger is the judge. The last line says what was found; status 0 means nothing.
+/* stress: many processes use a card's memory in every way, at random, and are killed at random. The simulated driver's own ledger is the
+ * judge. The last line shows the result; status 0: no error was found.
  *
  *     stress WORKER-PROGRAM [LIBRARY]         PROCS, OPS, SEED, QUOTA (MiB per card and container), THREADS (of a process at a time), CONTAINERS, KILLS and
  *                                             POLICY (of the driver: a number, wild, wild:NUMBER; else one drawn from SEED) and KINDS
  *                                             (of memory and work, with commas between; else all) from the environment
  *
- * overcommit_bytes  the most by which a container's peak, context overhead included, was above its quota on a card
- * false_oom         refusals of what would have fitted (judge.c), and wrong answers at quiet points
- * leaked_bytes      how far what the library counts lies outside of [held, held + slack], summed over cards, containers and quiet points,
- *                   and the same once more at the end, when one context a card is all that may be there. `held` is what the driver
- *                   holds at that moment. `slack` is what a library that knows only the table of bounds (docs/develop/simgpu.md) may still
- *                   count: for a context, the size that is told less what it costs; for linear memory given to cuMemFreeAsync and
- *                   already back, its size rounded up to 2 MiB until its stream or its context is synchronised; for what a pool gave
+ * overcommit_bytes  the most by which a container's peak, including context overhead, was above its quota on a card
+ * false_oom         refusals of requests that would have fitted (judge.c), and wrong answers at quiet points
+ * leaked_bytes      how far the library's count is outside of [held, held + slack], summed over cards, containers and quiet points, and
+ *                   once more at the end, when only one context per card may remain. `held` is the memory that the driver holds at that
+ *                   moment. `slack` is the amount that a library that knows only the table of bounds (docs/develop/simgpu.md) may still
+ *                   count: for a context, the reported size less its cost; for linear memory passed to cuMemFreeAsync and already
+ *                   freed, its size rounded up to 2 MiB until its stream or its context is synchronised; for memory that a pool gave
  *                   back in a call that is neither on that pool nor a synchronisation, those bytes until the next such call; for
- *                   modules, the sum of their rounded sizes less what packing saves. The ledger of the driver keeps it (state.h).
+ *                   modules, the sum of their rounded sizes less the saving by packing. The driver's ledger keeps the slack (state.h).
  * hangs             workers without progress for ten seconds
- * kills             processes that were killed; KILLS is how often, not how many (stress.mk)
+ * kills             processes that were killed; KILLS is the number of times, not of processes (stress.mk)
  *
- * A wild policy makes the driver take more than any bound. Memory whose size the driver tells (pools, graphs) is counted all the same.
- * What it does not tell, only the node sees: the run then does what the node's audit does, and writes into the page of limits what is held
- * and not counted, every few milliseconds (AUDIT=0: it does not). What is asked of a library is that both together cover what is held
- * (leaked_bytes; more may be counted until the library has compared its figure with the driver's), that at quiet points nothing is granted or shown as free beyond what is left, and that nobody hangs or crashes.
- * overcommit_bytes is printed and is no failure; refusals are not judged. */
+ * A wild policy makes the driver take more than any bound. Memory whose size the driver reports (pools, graphs) is counted even so. Only the
+ * node sees the rest: the run then does what the node's audit does, and every few milliseconds writes into the limits page the bytes that are
+ * held and not counted (AUDIT=0: it does not). The library must fulfil this: its count and the audit's figure together cover the held memory
+ * (leaked_bytes; more may be counted until the library has compared its figure with the driver's); at quiet points nothing is granted or
+ * shown as free beyond what is left; and no process hangs or crashes. overcommit_bytes is printed but is not a failure; refusals are not
+ * judged. */
 #include "../simgpu/state/policy.h"
 #include "watch.h"
 
@@ -45,7 +46,7 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 static const char memory_kinds[] = ",small,large,pitched,managed,array,mipmap,module,kernels,async,pooled,graph,nested,handle,";
 static const char work_kinds[] = ",info,settle,share,ipc,churn,threads,child,reset,";
 
-#define INNER(list) (int)sizeof list - 3, list + 1 /* without the commas around */
+#define INNER(list) (int)sizeof list - 3, list + 1 /* without the commas at both ends */
 
 static void check_kinds(const char *list)
 {
@@ -71,7 +72,7 @@ static void settle(struct board *b)
     if (!b->ops_wanted) fprintf(stderr, "stress: OPS is at least 1\n"), exit(2);
     check_kinds(getenv("KINDS"));
     b->seed = setting("SEED", 1);
-    setting("KILLS", 0); /* wrong, it is told before anything begins */
+    setting("KILLS", 0); /* so that a wrong value is reported before anything begins */
     if (setting("AUDIT", 1) > 1) fprintf(stderr, "stress: AUDIT is 0 or 1\n"), exit(2);
     if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
         b->workers % b->containers) {
@@ -84,7 +85,7 @@ static void settle(struct board *b)
     for (int card = 0; card < CARDS; card++) b->quota[card] = quota + (uint64_t)card * 32 * MIB;
 }
 
-/* Another driver with every seed. */
+/* Every seed chooses another driver policy. */
 static void choose_policy(struct place *p)
 {
     struct sim_policy policy;
@@ -106,7 +107,7 @@ static void report(const struct watch *w, double seconds)
             (unsigned long long)w->found.quiet_points, (unsigned long long)w->found.exams, terminal ? " " : "\n");
 }
 
-/* Kills and quiet points come by operations, so that a slow machine sees as many of them. */
+/* Kills and quiet points are timed by the number of operations, so that a slow machine has as many of them. */
 static void run(struct watch *w)
 {
     struct herd *h = w->herd;
@@ -171,7 +172,7 @@ int main(int argc, char **argv)
     watch.audits = settings.wild && place.library && setting("AUDIT", 1);
     if (!sim_open(&sim, true)) return fprintf(stderr, "stress: %s\n", sim.error), 3;
     watch_open(&watch, &herd, &sim);
-    setpriority(PRIO_PROCESS, 0, -10); /* if it may: kills and peaks are not to wait behind all the workers */
+    setpriority(PRIO_PROCESS, 0, -10); /* if allowed: kills and peaks should not wait behind all the workers */
     herd_start_all(&herd);
     run(&watch);
     watch_last(&watch);

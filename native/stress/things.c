@@ -1,11 +1,11 @@
-/* What a lane does next: fill an empty slot with a thing of a random kind, empty a full one, or something else. */
+/* Chooses a lane's next operation: fill an empty slot with a thing of a random kind, empty a full slot, or something else. */
 #include "lane.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* KINDS=small,graph,child restricts a run to what is looked into. */
+/* KINDS=small,graph,child restricts a run to these kinds. */
 static bool wanted(const char *name)
 {
     static const char *list;
@@ -38,7 +38,7 @@ static void drop(struct thing *t)
 {
     const struct kind *kind = t->kind;
     if (!kind) return;
-    t->kind = NULL; /* first: it is tried once */
+    t->kind = NULL; /* first, so that it is tried only once */
     kind->drop(t);
 }
 
@@ -58,7 +58,7 @@ void drop_all(void)
     self.pool = NULL;
 }
 
-/* The context is gone and took them along. */
+/* The context is gone, and these things with it. */
 void drop_those_of_context(void)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -87,7 +87,7 @@ static void settle(void)
     end("cuMemPoolTrimTo", cuMemPoolTrimTo(pool, roll(2) ? 0 : 40 * MIB), 0, 0);
 }
 
-/* What seldom happens, in thousandths, and who does it. */
+/* Rare actions: their probability in thousandths, whether only main lanes perform them, and the function. */
 static const struct occasion {
     const char *name;
     unsigned per_mille;

@@ -1,4 +1,4 @@
-/* Compares what the library counts with what the driver holds: peaks always, all of it while all workers are paused. */
+/* Compares the library's count with the memory that the driver holds: peaks at all times, everything else while all workers are paused. */
 #include "watch.h"
 
 #include <signal.h>
@@ -67,11 +67,11 @@ void watch_hangs(struct watch *w)
 static bool worker_is_still(const struct watch *w, int worker)
 {
     const struct lane *lanes = &board_of(w)->lanes[worker * LANES_EACH];
-    bool dying = !w->herd->pids[worker] || w->herd->expected[worker]; /* its lanes may say that they are paused all the same */
+    bool dying = !w->herd->pids[worker] || w->herd->expected[worker]; /* its lanes may still be marked as paused */
     if (dying || atomic_load(&lanes[LANE_MAIN].state) == LANE_OFF) return false;
     for (int i = 0; i < LANES_EACH; i++)
         if (atomic_load(&lanes[i].state) == LANE_RUNS) return false;
-    /* It waits for a child that has not said a word yet, or has said its last. */
+    /* It waits for a child that has not marked its lane yet, or has ended. */
     bool waits = atomic_load(&lanes[LANE_MAIN].state) == LANE_WAITS, others = false;
     for (int i = 1; i < LANES_EACH; i++) others |= atomic_load(&lanes[i].state) == LANE_PAUSED;
     return !waits || others;
@@ -84,8 +84,8 @@ static bool is_on_a_lane(const struct board *b, uint32_t pid)
     return false;
 }
 
-/* A process that ends lets go of its memory in the driver first, and in the library when it is over: on a busy machine seconds later. */
-static bool somebody_ends(const struct watch *w)
+/* The driver frees the memory of a process first when it ends, the library when it has ended: on a busy machine seconds later. */
+static bool any_process_ends(const struct watch *w)
 {
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &w->sim->state->processes[i];
@@ -102,7 +102,7 @@ static bool all_still(struct watch *w)
         bool still = true;
         herd_tend(w->herd, true);
         for (int i = 0; i < (int)board_of(w)->workers && still; i++) still = worker_is_still(w, i);
-        if (still && !somebody_ends(w)) return true;
+        if (still && !any_process_ends(w)) return true;
         if (sim_now() - from > HANG_NS) return false;
         nap();
     }
@@ -124,7 +124,7 @@ static uint64_t held_by(const struct watch *w, uint32_t pid, int card)
     return 0;
 }
 
-/* Whose account is it? */
+/* Prints each account that differs from the driver's ledger. */
 static void show_accounts(const struct watch *w, int container, int card)
 {
     uint32_t pid;
@@ -151,7 +151,7 @@ void watch_peaks(struct watch *w)
         }
 }
 
-/* What the node's audit does: what the driver holds and the library does not count goes into the page of limits. */
+/* Does what the node's audit does: writes into the limits page the bytes that the driver holds and the library does not count. */
 void watch_audit(struct watch *w)
 {
     for (int i = 0; i < (int)board_of(w)->containers && w->audits; i++)
@@ -227,7 +227,7 @@ static void examine(struct watch *w, int lane)
                 atomic_load(&e->passed_over) ? "a granule more was given" : "", (double)atomic_load(&e->free_shown) / MIB);
 }
 
-/* The examined worker tidies up first, which makes the library look for the dead as well. Who has no context declines. */
+/* The examined worker tidies up first, which also makes the library look for dead processes. A worker without a context declines. */
 static int find_candidate(struct watch *w, int container)
 {
     for (int tries = 0; tries < 20; tries++) {
@@ -242,7 +242,7 @@ static int find_candidate(struct watch *w, int container)
 static void inspect(struct watch *w)
 {
     w->found.quiet_points++;
-    usleep(60000); /* the library looks for the dead every 50 ms */
+    usleep(60000); /* the library looks for dead processes every 50 ms */
     for (int i = 0; i < (int)board_of(w)->containers; i++) {
         int lane = find_candidate(w, i);
         reap(w);
@@ -265,8 +265,8 @@ void watch_quiet_point(struct watch *w)
     for (int i = 0; i < WORKERS; i++) w->since_ns[i] = 0;
 }
 
-/* Nobody is left but one process that holds a context on each card: what is held or counted beyond that is lost. A context may
- * cost less than is told, never more. */
+/* Only one process is left, which holds a context on each card: memory held or counted beyond that is leaked. A context may cost less than
+ * reported, but never more. */
 static void audit(struct watch *w, int container)
 {
     atomic_store(&board_of(w)->exam.step, EXAM_NONE);
@@ -294,7 +294,7 @@ static void audit(struct watch *w, int container)
 
 void watch_last(struct watch *w)
 {
-    for (uint64_t from = sim_now(); somebody_ends(w) && sim_now() - from < HANG_NS; nap()) herd_tend(w->herd, false);
+    for (uint64_t from = sim_now(); any_process_ends(w) && sim_now() - from < HANG_NS; nap()) herd_tend(w->herd, false);
     reap(w);
     watch_audit(w);
     for (int i = 0; i < (int)board_of(w)->containers; i++) {

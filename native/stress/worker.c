@@ -1,5 +1,5 @@
-/* stress-worker: one process of the stress run. `stress-worker WORKER SEED [PARENT]`; the rest stands on the board.
- * With PARENT it is the child of a worker. */
+/* stress-worker: one process of the stress run. `stress-worker WORKER SEED [PARENT]`; everything else is on the board. With PARENT it is the
+ * child of a worker. */
 #include "lane.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static void find_board(int worker)
     judge_open(&judge, getenv("SIMGPU_DIR"), board, container_of(board, worker));
 }
 
-/* Some see one card only, some see them in another order. */
+/* Some workers see only one card, some see the cards in another order. */
 static void choose_cards(void)
 {
     static const char *const views[] = {"0", "1", "0,1", "1,0"};
@@ -44,7 +44,7 @@ static void choose_device(void)
     self.card = uuid.bytes[15] - 1; /* the cards file numbers them from 1 */
 }
 
-/* How a process ends must not matter: in good order, at once, or dead. */
+/* It must not matter how a process ends: after cleaning up, at once, or by a kill. */
 static void leave(void)
 {
     unsigned how = roll(4);
@@ -55,7 +55,7 @@ static void leave(void)
     exit(0);
 }
 
-/* The last one: nobody else is left, so all that is held is its own contexts. It holds them until the judge has looked. */
+/* The last worker: no other is left, so only its own contexts are held. It holds them until the judge has looked. */
 static int audit(int worker)
 {
     CUcontext c;
@@ -65,7 +65,7 @@ static int audit(int worker)
     if (cuInit(0) || cuDeviceGetCount(&count)) return 4;
     for (int i = 0; i < count; i++)
         if (cuDevicePrimaryCtxRetain(&c, i) || cuCtxSetCurrent(c)) return 5;
-    usleep(60000); /* the library looks for the dead every 50 ms */
+    usleep(60000); /* the library looks for dead processes every 50 ms */
     for (int i = 0; i < count; i++)
         if (cuDevicePrimaryCtxRetain(&c, i) || cuCtxSetCurrent(c) || cuMemGetInfo_v2(&free_bytes, &total)) return 6;
     atomic_store(&board->exam.step, EXAM_TIDIED);

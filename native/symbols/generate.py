@@ -1,17 +1,17 @@
-"""Writes the lists of driver and NVML symbols from the vendor's headers; run by hand when a new generation comes out.
+"""Writes the lists of driver and NVML symbols from the vendor's headers; run by hand when a new CUDA version comes out.
 
     python3 native/symbols/generate.py HEADERS/11.8 HEADERS/12.9 HEADERS/13.5 [--check]
 
-Each HEADERS/<generation> is a directory that somewhere below holds cuda.h, cudaTypedefs.h and nvml.h of that
-generation: what the wheels nvidia-cuda-runtime(-cu11, -cu12) and nvidia-nvml-dev(-cu11, -cu12) unpack to. The headers
-stay outside the repository, the lists are committed:
+Each HEADERS/<generation> is a directory that contains, at any depth, cuda.h, cudaTypedefs.h and nvml.h of that
+generation: the unpacked wheels nvidia-cuda-runtime(-cu11, -cu12) and nvidia-nvml-dev(-cu11, -cu12). The headers stay
+outside the repository; the lists are committed:
 
     cuda.txt         symbol, generation in which it first appears, generation in which it was last seen
     nvml.txt         the same for NVML
-    procaddress.txt  what cuGetProcAddress answers: name, version from which, thread mode (0 any, 2 per-thread), symbol
+    procaddress.txt  answers of cuGetProcAddress: name, first version, thread mode (0 any, 2 per-thread), symbol
 
-The second table is what typedef names say (PFN_<name>_v<version>[_ptsz|_ptds]): the lookup key is not the name alone.
-With --check nothing is written; the exit status says whether the committed lists are what the headers give.
+procaddress.txt is derived from typedef names (PFN_<name>_v<version>[_ptsz|_ptds]): the lookup key is not the name
+alone. With --check nothing is written; the exit status shows whether the committed lists match the headers.
 """
 
 import re
@@ -26,7 +26,7 @@ CUDA_MODES = ([], ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"], ["-D__CUDA_API_VERSI
 NVML_MODES = ([], ["-DNVML_NO_UNVERSIONED_FUNC_DEFS"])
 CUDA_HEADERS = ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h", "cudaProfiler.h")
 
-# Not in any header of the wheels that we read, but asked for by the runtime and declared in cudaProfiler.h.
+# Not in any header of these wheels, but requested by the runtime and declared in cudaProfiler.h.
 PROFILER = ("cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop")
 
 # Names whose newer form is not "the same name with a number".
@@ -34,7 +34,7 @@ RENAMED = {("cuGraphInstantiate", 12000, 0): "cuGraphInstantiateWithFlags"}
 
 
 def preprocess(header: Path, flags: list[str]) -> str:
-    """The header after the preprocessor, without what it includes from elsewhere being needed: only names matter."""
+    """The preprocessed header. Headers of other projects that it includes are not needed: only names matter."""
     text = header.read_text(errors="replace")
     foreign = re.compile(r'#\s*include\s*[<"](GL/|EGL/|vdpau/)[^\n]*')
     source = foreign.sub("", text)
@@ -100,7 +100,7 @@ def answers(symbols: set[str], keys: set[tuple[str, int, int]]) -> list[tuple[st
         if len(forms) < len(kept):
             raise SystemExit(f"{name}: {len(kept)} versions {kept} but only {forms}")
         rows += [(name, v, thread, s) for v, s in zip(kept, forms[len(forms) - len(kept) :], strict=True)]
-        # Forms without a typedef are as old as the headers go.
+        # Forms without a typedef count as the oldest version.
         for form in forms[: len(forms) - len(kept)]:
             if (name, 2000, thread) not in {(r[0], r[1], r[2]) for r in rows}:
                 rows.append((name, 2000, thread, form))

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every test in a simulated host of its own; ends with the sum. OUT and PYTHON come from the Makefile.
-# ONLY='pool_test async_test' runs those alone (make check ONLY=...).
-# Most tests of the library wait more than they compute, and run beside each other; those that measure shares of time do not.
+# Runs every test in a separate simulated host, and prints the totals at the end. OUT and PYTHON come from the Makefile.
+# ONLY='pool_test async_test' runs only those (make check ONLY=...).
+# Most tests of the library wait more than they compute, so they run in parallel; those that measure shares of time do not.
 here=$(cd "$(dirname "$0")" && pwd)
 OUT=$(cd "$OUT" && pwd)
 SYMBOLS="$here/../symbols"
@@ -15,7 +15,7 @@ count() { # status and name of a test: its sum, from the last line of its output
     s=$(expr "$line" : '.* \([0-9]*\) skipped') || s=0
     f=$(expr "$line" : '.* \([0-9]*\) failed') || f=0
     [ "$1" -eq 0 ] || [ "$f" -gt 0 ] || { echo "$2 ended with status $1" >>"$log"; f=1; }
-    # Also one of a child, of which the test knows nothing.
+    # Including a report of a child, of which the test does not know.
     ! grep -qE 'Sanitizer|: runtime error: ' "$log" || { echo "$2: the sanitizer reported an error, above" >>"$log"; f=$((f + 1)); }
     echo "$p $f $s" >>"$work/sums"
 }
@@ -38,8 +38,8 @@ run() { # name, command ...
     flock "$work/sums" cat "$log" # in one piece
 }
 
-# A container of its own in the host: part of both cards. The library is preloaded by path; the driver is found as usual.
-# Scripts preload it into the programs that they start.
+# A separate container in the host, with a part of both cards. The library is preloaded by path; the driver is found as usual.
+# Scripts preload the library into the programs that they start.
 LIBFRACTILE="$OUT/interposer/libfractile.so"
 SLICE="$OUT/slice/fractile-slice"
 DRIVER="$OUT/simgpu"
@@ -54,7 +54,7 @@ contained() { # name, command ...
     run "$@"
 }
 
-# A sanitizer's runtime wants to be first.
+# A sanitizer's runtime has to be loaded first.
 case $SANITIZE in
 address) RUNTIME=$(cc -print-file-name=libasan.so) ;;
 thread) RUNTIME=$(cc -print-file-name=libtsan.so) ;;
@@ -122,7 +122,7 @@ waits() { # much, and measures no shares of time
     esac
 }
 
-# runtime: the stand-in for the CUDA runtime, as a program's library.
+# runtime: the stand-in for the CUDA runtime, linked by a program.
 for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/simgpu/*_test \
     "$here"/simgpu/*_test.py "$here"/arbiter/*_test.py "$here"/fetch/*_test.py "$here"/make/*_test.py "$here"/shares/*_test.py \
     "$OUT"/tests/interposer/*_test "$OUT"/tests/runtime/*_test "$here"/runtime/layout_test.py "$here"/interposer/*_test.py; do

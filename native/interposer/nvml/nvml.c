@@ -1,5 +1,5 @@
-/* NVML: which cards there are. A container sees its own cards, counted from 0 in the driver's order, and their handles are
- * the driver's own: only what hands out a handle or a number is ours, all else takes the handle and goes on unchanged. */
+/* NVML: which cards exist. A container sees its own cards, counted from 0 in the driver's order. Their handles are the driver's own. So
+ * only functions that return a handle or an index are hooked; all others take the handle and go to the driver unchanged. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -29,7 +29,7 @@ static nvmlReturn_t real_count(unsigned *out)
     return fr_driver_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
 }
 
-/* A lost card has no UUID to be asked for; asked for by its UUID it says that it is lost. */
+/* The driver does not return the UUID of a lost card, but a lookup by that UUID reports that the card is lost. */
 static int a_lost_card(const bool *seen, int cards)
 {
     nvmlDevice_t device;
@@ -69,7 +69,7 @@ static nvmlReturn_t device_count(unsigned *out)
 {
     int order[FR_MAX_CARDS];
     unsigned count;
-    nvmlReturn_t r = real_count(out); /* a missing place to answer to is the driver's to say */
+    nvmlReturn_t r = real_count(out); /* the driver reports a NULL pointer */
     if (!r) r = list(order, &count);
     if (!r) *out = count;
     return r;
@@ -98,7 +98,7 @@ static nvmlReturn_t by_index(unsigned index, nvmlDevice_t *out)
 HOOK nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out) { return by_index(index, out); }
 HOOK nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out) { return by_index(index, out); }
 
-/* What the driver found, when it is the container's; else as if it did not exist. */
+/* Returns the card that the driver found if the container has it. Any other card looks as if it did not exist. */
 static nvmlReturn_t ours_only(nvmlReturn_t r, nvmlDevice_t *out)
 {
     int card;
@@ -144,7 +144,7 @@ HOOK nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *out)
 
 /* ---- lists of handles ---- */
 
-/* Asks once for all, into a place of our own, and hands on those that are the container's. */
+/* The hooks fetch the whole list with one call into an array of their own, and return the container's cards. */
 #define AT_MOST 256
 static nvmlReturn_t hand_on(nvmlReturn_t r, nvmlDevice_t *all, unsigned there, unsigned *count, nvmlDevice_t *out)
 {

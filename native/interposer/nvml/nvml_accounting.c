@@ -1,4 +1,4 @@
-/* NVML: one process of the container, by its pid: its name, and what accounting knows of it while it runs. */
+/* NVML: one process of the container, found by its pid: its name, and its accounting statistics while it runs. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -56,8 +56,8 @@ HOOK nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned le
     return NVML_SUCCESS;
 }
 
-/* ---- accounting: of those that run. The most that a process ever held is not kept: it is at least what it holds, and a value
- * that says "not known" is more than NVIDIA's own Python binding can take. ---- */
+/* ---- accounting of running processes. The most memory that a process ever held is not recorded. The memory that it holds now is reported
+ * instead, as a lower bound: NVIDIA's own Python binding fails on a value that means "not known". ---- */
 
 static nvmlReturn_t accounted(nvmlDevice_t device, int *card)
 {

@@ -1,7 +1,9 @@
-/* GPU time of late. Of a process that is not paced nothing is measured, and the driver's own word is taken. The region counts the time that each process held the card since it started; a percentage is the growth
- * between two looks. Two looks are kept per card, half a second apart or more, and a question is answered by the time since
- * the older one, so that it covers at least that half second once a process has asked before. The very first question
- * waits until a twentieth of a second has passed since the card's handle was given out. */
+/* Recent GPU time. The region counts the time that each process has held the card since it started. A percentage is the growth between two
+ * looks. The library measures nothing of a process that is not paced, so the driver's own figure is used for it.
+ *
+ * Two looks are kept per card, at least half a second apart. A percentage covers the time since the older one, so it covers at least that
+ * half second once a process has asked before. The first call waits until a twentieth of a second has passed since the card's handle was
+ * returned. */
 #include "nvml/nvml_busy.h"
 
 #include "base/compiler.h"
@@ -89,7 +91,7 @@ static uint64_t grown(const struct look *since, const struct fr_nvml_process *te
 {
     if (tenant->slot >= FR_MAX_SLOTS) return 0;
     const struct seen *then = &since->slots[tenant->slot];
-    if (!then->here || then->generation != tenant->generation) return tenant->gpu_ns; /* younger than the look */
+    if (!then->here || then->generation != tenant->generation) return tenant->gpu_ns; /* started after the look */
     return tenant->gpu_ns > then->ns ? tenant->gpu_ns - then->ns : 0;
 }
 
@@ -104,7 +106,7 @@ struct sum {
     const struct look *since;
     const struct fr_driver_utilization *driver;
     uint64_t ns;
-    unsigned percent; /* of those of which nothing was measured */
+    unsigned percent; /* of the processes without a measured time */
 };
 
 static bool add(const struct fr_nvml_process *tenant, void *data)
@@ -128,7 +130,7 @@ static void wait_for_a_window(int card)
     if (age < SHORTEST_NS) clock_sleep_until(now_ns() + SHORTEST_NS - age);
 }
 
-/* The newer look becomes the older one when it is old enough to be measured from. */
+/* The newer look becomes the older one when it is old enough to measure from. */
 static void step(int card, uint64_t now)
 {
     struct look *older = &cards[card].older, *newer = &cards[card].newer, spare = *older;

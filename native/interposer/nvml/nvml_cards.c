@@ -1,5 +1,5 @@
-/* Which of the container's cards a handle of the driver's is. Handles stay what they are as long as the driver's library is
- * loaded, so what was found is remembered. */
+/* Which of the container's cards belongs to a handle of the driver. Handles stay valid as long as the driver's library is loaded, so
+ * results are remembered. */
 #include "nvml/nvml_cards.h"
 
 #include "base/compiler.h"
@@ -36,7 +36,8 @@ static int remembered(nvmlDevice_t device, int cards)
     return FR_NO_CARD;
 }
 
-/* Cards are named by UUID; the container's list may change while we run, so a remembered card is held against it. */
+/* Cards are identified by UUID. The container's list may change while the program runs, so a remembered card counts only while it is within
+ * the list. */
 int fr_nvml_card_named(const char *uuid, int cards)
 {
     for (int i = 0; i < cards; i++)
@@ -48,7 +49,7 @@ nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
 {
     char uuid[96];
     unsigned index;
-    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also tells an invalid handle, and a lost card */
+    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also detects an invalid handle and a lost card */
     if (r == NVML_ERROR_NOT_SUPPORTED) r = NVML_SUCCESS;
     if (r) return r;
     int cards = fr_card_count();

@@ -1,4 +1,4 @@
-/* NVML: a card's memory is the container's quota of it. */
+/* NVML: memory information. The container's quota is shown as the memory of the card. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -17,9 +17,8 @@ struct share {
     uint64_t total, used, free;
 };
 
-/* Total and free are never more than the card has. Never more than the quota is shown as used, also while a lowered quota
- * is below what is held: total - used is what programs compute, and it must not pass below zero. Nothing can be had without
- * a region. */
+/* Total and free are never more than the card has. Used is never more than the quota, even while a lowered quota is below the memory held:
+ * programs compute total - used, which must not become negative. Without a region all values are zero, because nothing can be allocated. */
 static struct share share_of(int card, uint64_t total_on_card, uint64_t free_on_card)
 {
     struct fr_quota quota = {0};
@@ -53,7 +52,7 @@ HOOK nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_
     return NVML_SUCCESS;
 }
 
-/* The window through which the host sees the card's memory. How much of it is in use tells of the neighbours. */
+/* BAR1 is the window through which the host sees the card's memory. The amount in use would reveal the work of other containers. */
 HOOK nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out)
 {
     int card;
@@ -67,7 +66,7 @@ HOOK nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memor
     return NVML_SUCCESS;
 }
 
-/* The quota, whether or not this driver knows limits of its own: a program that asks wants to know what it may take. */
+/* Returns the quota, even if the driver does not support limits: the program needs to know how much it may allocate. */
 HOOK nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *out)
 {
     int card;

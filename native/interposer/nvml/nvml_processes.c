@@ -1,5 +1,5 @@
-/* NVML: who uses a card. Only the container's processes exist, each with the pid by which it knows itself: the driver's own
- * lists name the whole node's, by pids that differ between its open and its closed kernel module. */
+/* NVML: the processes that use a card. Only the container's own are listed, each with its pid in its own namespace. The driver's lists
+ * contain all processes of the node, and the driver's open and closed kernel modules report different pids. */
 #include "nvml/nvml_processes.h"
 
 #include "base/compiler.h"
@@ -42,20 +42,20 @@ void fr_nvml_processes(int card, fr_each_nvml_process *each, void *data)
         if (tenant_at(i, (unsigned)card, &tenant) && !each(&tenant, data)) return;
 }
 
-/* ---- process lists: three generations, two layouts ---- */
+/* ---- process lists: three versions of the call, two layouts ---- */
 
 static bool put(const struct fr_nvml_process *tenant, void *data)
 {
     struct fr_listing *l = data;
     nvmlProcessDetail_v1_t info = {tenant->pid, tenant->bytes, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0};
-    if (l->out && l->found < l->room) memcpy(l->out + l->found * l->size, &info, l->size); /* the shorter ones are its beginning */
+    if (l->out && l->found < l->room) memcpy(l->out + l->found * l->size, &info, l->size); /* the shorter layouts are the beginning of this one */
     l->found++;
     return true;
 }
 
 bool fr_listing_fits(const struct fr_listing *l) { return !l->found || (l->out && l->found <= l->room); }
 
-/* `asked` is what the driver said when it was asked for the number only. */
+/* `asked` is the driver's result for a call that requests the number only. */
 static nvmlReturn_t processes(nvmlReturn_t asked, nvmlDevice_t device, unsigned *count, void *out, size_t size, bool any)
 {
     int card;
@@ -86,7 +86,7 @@ PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
 PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
-/* Sessions of the video engines: those of the whole card, with pids; a container's own are not known. */
+/* Sessions of the video engines: the driver lists those of the whole card, with pids. The container's own are not known, so none is shown. */
 PROCESSES(nvmlDeviceGetEncoderSessions, nvmlSession_t, false)
 PROCESSES(nvmlDeviceGetFBCSessions, nvmlSession_t, false)
 

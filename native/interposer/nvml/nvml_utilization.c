@@ -1,6 +1,6 @@
-/* NVML: how busy a card is: as busy as the container keeps it. What neighbours do is not told.
+/* NVML: utilisation. A card is shown as busy as the container keeps it; the work of other containers is not shown.
  *
- * nvmlDeviceGetFieldValues goes to the driver as it is: no field of NVML's carries memory in use or utilisation. */
+ * nvmlDeviceGetFieldValues goes to the driver unchanged: no field of NVML contains memory in use or utilisation. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -19,8 +19,8 @@ static unsigned share_of(unsigned of_the_card, unsigned own, unsigned busy)
     return own >= busy ? of_the_card : of_the_card * own / busy;
 }
 
-/* Where launches are not paced nobody here measures what they take. The driver knows its processes by pid; if that is the pid of
- * another namespace than the container's, it stays 0. */
+/* Where launches are not paced, the library does not measure them. The driver identifies processes by pid. If it uses the pids of another
+ * namespace than the container's, utilisation stays 0. */
 static void ask_driver(nvmlDevice_t device, int card, struct fr_driver_utilization *out)
 {
     nvmlProcessUtilizationSample_t samples[FR_DRIVER_SAMPLES];
@@ -33,7 +33,7 @@ static void ask_driver(nvmlDevice_t device, int card, struct fr_driver_utilizati
     }
 }
 
-/* Nobody counts memory traffic by process: it is told in proportion to the time. */
+/* Memory traffic is not counted per process, so it is reported in proportion to the GPU time. */
 HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out)
 {
     int card;
@@ -47,7 +47,7 @@ HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
     return NVML_SUCCESS;
 }
 
-/* One sample, the latest; the driver keeps a history of the whole card. */
+/* Returns one sample, the latest. The driver's history is that of the whole card. */
 HOOK nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned long long since, int *value_type, unsigned *count,
                                        nvmlSample_t *samples)
 {

@@ -1,4 +1,4 @@
-/* The driver's copies that may stay within a card, beside those in api_launch.h. */
+/* Declarations of the driver's copy functions that may stay within a card, in addition to those in api_launch.h. */
 #ifndef FRACTILE_API_COPIES_H
 #define FRACTILE_API_COPIES_H
 

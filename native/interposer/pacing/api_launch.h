@@ -1,4 +1,4 @@
-/* The driver's calls that put work on a card, as far as they are paced. */
+/* Declarations of the driver functions that put work on a card and are paced, and of those that pacing itself needs. */
 #ifndef FRACTILE_API_LAUNCH_H
 #define FRACTILE_API_LAUNCH_H
 

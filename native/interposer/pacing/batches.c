@@ -1,5 +1,5 @@
-/* Calls that make many copies at once. What stays within cards is summed up and paced as one copy; a batch that goes over the
- * bus only passes. */
+/* Calls that make many copies at once. The bytes that stay within cards are added up and paced as one copy. A batch that only goes
+ * over the bus is not paced. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "pacing/api_copies.h"
@@ -21,7 +21,7 @@ static uint64_t bytes_of_list(const CUdeviceptr *to, const CUdeviceptr *from, co
     return sum;
 }
 
-/* Pixels of an array are counted as bytes: what it takes is learned. */
+/* Elements of an array are counted as bytes: the time that the copy takes is learned anyway. */
 static uint64_t bytes_of_operations(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count)
 {
     uint64_t sum = 0;
@@ -34,7 +34,7 @@ static uint64_t bytes_of_operations(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t co
     return sum;
 }
 
-/* The decompressor writes to the card, wherever it reads from. */
+/* The decompressor writes to the card, whatever memory it reads. */
 static uint64_t bytes_of_decompression(const CUmemDecompressParams *all, size_t count)
 {
     uint64_t sum = 0;

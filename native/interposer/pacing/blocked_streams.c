@@ -1,14 +1,13 @@
-/* Streams that the program itself blocks: by a word that it writes later, by a callback that waits, by an event that comes
- * after one of those. A launch into such a stream must not wait for what is in flight there: the thread that waits may be the
- * one that unblocks the stream.
+/* Streams that the program itself blocks: by a word that it writes later, by a callback that waits, or by an event that comes
+ * after one of those. A launch into a blocked stream must not wait for the work in flight there: the waiting thread may be the
+ * one that unblocks the stream. See wait_calls.c for the calls by which a program blocks a stream. There are two cases:
  *
- *      blocked     the oldest batch stands behind a wait of the program's and has not begun, nothing of ours is on the card,
- *                  and that for longer than was predicted and BLOCKED_NS more. (Without such a wait it has only not got its turn
- *                  on the card, beside other processes.) It uses nothing of the card, so any number may go behind it, a turn ends without it, and
- *                  when it is let go its work asks for a turn
- *      stalled     the oldest batch has begun and does not end, for STUCK_NS: a kernel that waits for the program, or one that
- *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
- * See wait_calls.c for the calls by which a program does that. */
+ *      blocked     The oldest batch is behind a wait that the program put into the stream. It has not begun, and no work of this
+ *                  process is on the card, for BLOCKED_NS and for longer than predicted. (Without that wait, the batch may only be
+ *                  waiting for the card, beside other processes.) A blocked stream uses no time of the card. So any number of
+ *                  launches may go behind it, and a turn ends without it. Once it is released, its work requests a turn.
+ *      stalled     The oldest batch has begun and has not ended for STUCK_NS. It is a kernel that waits for the program, or one that
+ *                  really takes that long. The two cannot be told apart, so one launch goes, then two, then four ... */
 #include "pacing/blocked_streams.h"
 
 #include "base/compiler.h"
@@ -27,14 +26,14 @@
 #define STUCK_NS 6000000000ull
 #define STUCK_AGAIN_NS 2000000000ull
 #define LOOK_NS 5000000ull     /* between looks at what is on the card */
-#define NAP_NS 20000ull        /* the shortest; later a part of what was waited already */
+#define NAP_NS 20000ull        /* the shortest; later, a fraction of the time already waited */
 #define LONG_NAP_NS 1000000ull
 
-/* ---- is anything of ours on the card? ---- */
+/* ---- is any work of this process on the card? ---- */
 
 static bool at_work(struct fr_stream_state *st)
 {
-    if (!fr_stream_state_try_lock(st)) return true; /* somebody is at it */
+    if (!fr_stream_state_try_lock(st)) return true; /* another thread works with it */
     fr_timing_collect(st);
     bool begun = fr_timing_has_begun(st);
     fr_stream_state_unlock(st);
@@ -59,8 +58,8 @@ static bool is_behind(struct fr_stream_state *st)
 /* ---- waiting for one stream ---- */
 
 struct watch {
-    uint64_t began, known; /* when; what was predicted then of all streams: this one may wait for another */
-    uint64_t quiet, looked; /* nothing of ours was on the card since; last look */
+    uint64_t began, known; /* when; predicted time left at that moment in all streams, since this one may wait for another */
+    uint64_t quiet, looked; /* since when no work of this process was on the card; last look */
 };
 
 static void let_go(struct fr_stream_state *st, uint32_t why)
@@ -83,7 +82,7 @@ static bool is_blocked(struct fr_stream_state *st, struct watch *v, uint64_t now
     return false;
 }
 
-/* Not later than by a part of what was waited, nor when it should be done; where lengths are known, after half of what is left. */
+/* Sleep for a fraction of the time already waited, but not beyond the predicted end. Where lengths are known, sleep for half of the time left. */
 static uint64_t next_look(const struct watch *v, uint64_t due, bool known, uint64_t now)
 {
     uint64_t waited = now - v->began, nap = waited / 64;
@@ -134,7 +133,7 @@ void fr_blocked_takes_more(struct fr_stream_state *st)
 
 /* ---- the end of a turn ---- */
 
-/* True: something was done. */
+/* True: a batch was done. */
 static bool drain(struct fr_stream_state *st, struct fr_paced_card *card)
 {
     fr_stream_state_lock_alive(st, card);
@@ -145,7 +144,7 @@ static bool drain(struct fr_stream_state *st, struct fr_paced_card *card)
     return less;
 }
 
-/* Has any that is not known to be held still to begin? */
+/* Has any stream that is not known to be blocked still work to begin? */
 static bool any_to_come(const struct fr_paced_card *card)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
@@ -176,7 +175,7 @@ bool fr_blocked_any(const struct fr_paced_card *card)
     return false;
 }
 
-/* It runs from now on, if it was held back. */
+/* If the stream was held back and now runs, it is no longer blocked. */
 static bool goes_on(struct fr_stream_state *st, struct fr_paced_card *card)
 {
     bool was_held = atomic_load(&st->blocked) == FR_BLOCKED;

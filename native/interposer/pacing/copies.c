@@ -1,9 +1,9 @@
-/* Copies and fills. Within the card they run as kernels do, so they take turns as kernels do. Copies over the bus have engines
- * of their own and pass.
+/* Copies and fills. Within a card they run like kernels, so they are paced like kernels. Copies over the bus use engines of their own
+ * and are not paced.
  *
- * Where both ends must be on a card the call says so (DtoD, arrays). Else, also where it names the host, the driver is asked for the
- * type of each pointer, but only where the card is paced: unpaced, a copy costs one load more. A copy is learned by its function and its size, rounded to
- * an eighth; until the first is measured it is taken for BYTES_PER_NS. */
+ * Some calls say by their type that both ends are on a card (DtoD, arrays). For the others, even those that name the host, the library
+ * asks the driver for the type of each pointer, but only if the card is paced: unpaced, a copy costs one load more. The time of a copy is
+ * learned by its function and its size, rounded to an eighth. Until the first is measured, BYTES_PER_NS is assumed. */
 #include "pacing/copies.h"
 
 #include "base/compiler.h"
@@ -32,7 +32,7 @@ bool fr_copy_within(CUdeviceptr to, CUdeviceptr from) { return is_on_card(to) &&
 
 static uint64_t size_class(uint64_t bytes)
 {
-    unsigned shift = bytes < 16 ? 0 : 60 - (unsigned)__builtin_clzll(bytes); /* four bits stay */
+    unsigned shift = bytes < 16 ? 0 : 60 - (unsigned)__builtin_clzll(bytes); /* keeps four bits */
     return (bytes >> shift) << shift | 1;
 }
 
@@ -114,7 +114,7 @@ PEER(cuMemcpyPeer_ptds, true)
 PEER_ASYNC(cuMemcpyPeerAsync, false)
 PEER_ASYNC(cuMemcpyPeerAsync_ptsz, true)
 
-/* What is called the host's end may be a pointer to the card: the driver goes by the address. */
+/* The argument for the host's end may be a pointer to the card: the driver goes by the address. */
 #define HOST_END(name, own, host, bytes, stream, parameters, arguments) \
     MAY_MOVE(name, own, is_on_card((CUdeviceptr)(uintptr_t)(host)), bytes, stream, parameters, arguments)
 #define HOSTS(sync, async, own)                                                                                                          \

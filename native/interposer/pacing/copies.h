@@ -1,4 +1,4 @@
-/* Copies and fills, as far as they are the card's work. */
+/* Describes copies and fills that run on a card as work for the gate: see copies.c. */
 #ifndef FRACTILE_COPIES_H
 #define FRACTILE_COPIES_H
 
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool fr_copy_within(CUdeviceptr to, CUdeviceptr from); /* both ends are on a card, as the driver says */
+bool fr_copy_within(CUdeviceptr to, CUdeviceptr from); /* the driver reports both ends as memory of a card */
 struct fr_work fr_copy_work(const void *function, uint64_t bytes, CUstream s, bool own);
 
 #endif

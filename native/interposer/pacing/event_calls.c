@@ -1,4 +1,5 @@
-/* Calls that name an event: none of the library's is the program's to use (memory/own_events.c). */
+/* The hooks of calls that name an event. A program must not use an event of the library's own, so its handle is refused as invalid
+ * (memory/own_events.c). */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/own_events.h"
@@ -8,7 +9,7 @@
 
 #include <stddef.h>
 
-#define EXTERNAL 1u /* flag of a record: in a capture it becomes a node */
+#define EXTERNAL 1u /* flag of an event record: in a capture, the record becomes a node of the graph */
 
 #define CHANGES(name, parameters, arguments)                           \
     CUresult name parameters;                                          \
@@ -26,7 +27,7 @@ CHANGES(cuGreenCtxRecordEvent, (CUgreenCtx c, CUevent e), (c, e))
 CHANGES(cuEventDestroy, (CUevent e), (e))
 CHANGES(cuEventDestroy_v2, (CUevent e), (e))
 
-/* A graph records it whenever it runs. */
+/* Calls that put an event into a graph, which then records it at every run. */
 #define INTO_GRAPH(name, when, parameters, arguments)                  \
     CUresult name parameters;                                          \
     HOOK CUresult name parameters                                      \

@@ -1,6 +1,6 @@
-/* May this launch go now? A card that is shared out is this container's for a turn; a launch goes when the turn is open, what
- * is in flight leaves room in the queue, and it should end before the turn does. What is longer than a whole turn goes as the
- * first of one: the arbiter counts what it takes. Who may not go waits on the gate, without spinning. */
+/* Decides whether a launch may go now. A paced card belongs to this container for one turn at a time. A launch goes if the turn is open,
+ * the work in flight leaves room in the queue, and the launch should end before the turn does. A kernel that is longer than a whole turn
+ * goes as the first of a turn: the arbiter counts the time that it takes. A launch that may not go waits at the gate, without spinning. */
 #include "pacing/gate.h"
 
 #include "base/compiler.h"
@@ -35,16 +35,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
-#define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
-#define AWAKE_NS 300000ull /* one thread is awake so long before its turn begins */
-#define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
+#define LITTLE_NS 300000ull   /* work in flight near the end of a turn that is too little to wait for */
+#define STEADY 4u /* a prediction with this `steady` (see predict.c) is reliable enough to end a turn by */
+#define AWAKE_NS 300000ull /* one thread is awake this long before its turn begins */
+#define BESIDE_NS 100000000ull /* kernels longer than a turn, up to this length, may go in several streams at once */
 
-static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
+static const _Atomic uint32_t never = 1; /* the sequence of a readable page is even */
 const _Atomic uint32_t *_Atomic fr_limits_sequence = &never;
 _Atomic uint32_t fr_unpaced_sequence = 0;
-static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
-static _Atomic uint64_t must;                     /* bit set of cards */
+static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era at which `must` was computed */
+static _Atomic uint64_t must;                     /* bit set of the cards to be paced */
 static struct fr_lock look_lock;
 
 static bool is_paced(const struct fr_quota *q)
@@ -85,12 +85,12 @@ static void look_again(uint32_t sequence)
     atomic_store(&fr_before_capture, fr_stream_states_close_all);
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
-    atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */
+    atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is never the sequence of a readable page */
     atomic_store(&fr_limits_sequence, &fr_shared.limits->sequence);
     fr_unlock(&look_lock);
 }
 
-/* The sequence is read before the cards: what changes in between is looked at with the next launch. */
+/* The sequence is read before the cards: a change in between is noticed at the next launch. */
 static bool must_be_paced(int card)
 {
     if (fr_process_state() != FR_ENFORCE) return false;
@@ -107,7 +107,7 @@ struct fr_paced_card *fr_paced_card_here(void)
     return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paced_cards[card] : NULL;
 }
 
-/* NULL: the card is not paced, or nothing runs. End with fr_stream_state_done. */
+/* NULL: the card is not paced, or the call starts no work. The caller ends the use with fr_stream_state_done. */
 struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
 {
     struct fr_stream_place place;
@@ -123,8 +123,8 @@ struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
 
 enum answer { GO, SOON, ROOM, OVER };
 
-/* Into an empty stream. What is longer than a turn goes, too: one at a time, or one per stream, as long as that is not too much
- * if they turn out to run one after the other. */
+/* For a launch into an empty stream. A kernel longer than a turn may go, too: one at a time, or, up to BESIDE_NS, one per stream, so that
+ * the sum stays bearable if they run one after the other. */
 static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_t now)
 {
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
@@ -133,7 +133,7 @@ static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_
     return ns <= BESIDE_NS || !fr_stream_states_in_flight(p) ? GO : OVER;
 }
 
-/* The lease client passes the turn on when what is in flight is nearly done. */
+/* The lease client passes the turn on when the work in flight is nearly done. */
 static void note_full(struct fr_paced_card *p)
 {
     if (atomic_load_explicit(&p->full, memory_order_relaxed) || atomic_exchange(&p->full, 1)) return;
@@ -150,7 +150,7 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
     if (unlikely(fr_blocked_may_launch(t->state))) return GO;
     if (end && now + a.left + t->ns > end) {
         note_full(p);
-        return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+        return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than predicted */
     }
     bool seen = atomic_load_explicit(&t->prediction->pending, memory_order_relaxed) < atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     uint64_t window = unlikely(atomic_load_explicit(&p->shared, memory_order_relaxed)) ? FR_BESIDE_WINDOW_NS : FR_WINDOW_NS;
@@ -168,7 +168,7 @@ static void wait_at(struct fr_paced_card *p, uint32_t seen)
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
 
-/* The turn was given ahead of its time. A sleeper is woken late, so one thread is awake before it begins. */
+/* The turn was granted before it begins. Sleeping threads are woken late, so one thread stays awake for the last moment. */
 static void wait_until_it_begins(struct fr_paced_card *p)
 {
     struct fr_account *a = fr_paced_card_account(p);
@@ -183,7 +183,7 @@ static void wait_until_it_begins(struct fr_paced_card *p)
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
 
-/* Through a closed gate: asks if nobody has, and waits. */
+/* At a closed gate: requests a turn if no thread has, and waits. */
 static void knock(struct fr_paced_card *p, uint32_t seen)
 {
     int card = (int)(p - fr_paced_cards);
@@ -203,7 +203,7 @@ static void wait_for_room(struct fr_ticket *t)
     atomic_fetch_sub(&t->card->waiting, 1);
 }
 
-/* Nothing is shared out without an arbiter. That one is there again is seen here, too: the lease client may not be able to. */
+/* Without an arbiter no card is paced. The return of an arbiter is noticed here, too: the lease client may be unable to notice it. */
 static bool is_free(struct fr_paced_card *p)
 {
     uint32_t free = FR_GATE_FREE;
@@ -212,11 +212,11 @@ static bool is_free(struct fr_paced_card *p)
     return false;
 }
 
-/* After a long silence the lease client may have stopped looking for an arbiter. */
+/* After a long time without launches the lease client may have stopped looking for an arbiter. */
 static void wake_lease_client(struct fr_paced_card *p, uint64_t now)
 {
     if (likely(now <= atomic_load(&p->last_launch) + FR_QUIET_NS)) return;
-    atomic_store(&p->last_launch, now); /* it must not find it quiet again */
+    atomic_store(&p->last_launch, now); /* else the lease client would find the card quiet again */
     fr_lease_wake((int)(p - fr_paced_cards));
 }
 
@@ -225,7 +225,7 @@ static bool is_known(const struct fr_prediction *g)
     return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
 }
 
-/* A turn is not taken for idle while such a thread is on its way. */
+/* A turn does not count as idle while a thread is on its way from the gate to its launch. */
 static void note_at_gate(struct fr_paced_card *p, bool *noted, bool is)
 {
     if (likely(*noted == is)) return;
@@ -233,7 +233,7 @@ static void note_at_gate(struct fr_paced_card *p, bool *noted, bool is)
     atomic_fetch_add(&p->at_gate, is ? 1u : -1u);
 }
 
-/* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
+/* Returns with the launch counted in `inside`, so that the turn does not end before the driver's answer. */
 static uint64_t pass(struct fr_ticket *t)
 {
     struct fr_paced_card *p = t->card;
@@ -262,8 +262,8 @@ static uint64_t pass(struct fr_ticket *t)
     }
 }
 
-/* A launch runs on its stream's card, in the stream's context, which need not be the current one: a stream of a green context, or
- * of another card with a kernel that belongs to no context. Events are recorded there, too. */
+/* A launch runs on its stream's card, in the stream's context. That need not be the current context: the stream may belong to a green
+ * context, or to another card with a kernel that belongs to no context. Events are recorded in the stream's context, too. */
 CUcontext fr_gate_context_of(CUstream stream)
 {
     CUcontext of = NULL, current = NULL;
@@ -288,7 +288,7 @@ static void enter(struct fr_ticket *t, const struct fr_work *w)
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     t->ns = measured ? fr_prediction_ns(t->prediction) : w->first_ns;
-    if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
+    if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* the first batch is compared with this */
     t->card = p;
     t->entered = pass(t);
     bool begins = fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
@@ -316,15 +316,15 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
         REAL(cuCtxGetCurrent)(&before);
         REAL(cuCtxSetCurrent)(t->context);
     }
-    /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
-     * driver may load code, takes long enough to ask for the time again. */
+    /* A launch of a kernel that was measured before returns at once, or when a kernel of a full queue is done. Only the first launch, in
+     * which the driver may load code, takes long enough to read the clock again. */
     bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns), fr_timing_launch_failed(t->state);
     else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
-    if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
+    if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another would not be done in time */
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
     if (unlikely(t->context != NULL)) REAL(cuCtxSetCurrent)(before);

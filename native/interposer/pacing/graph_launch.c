@@ -1,4 +1,4 @@
-/* Launches of graphs, which may have memory of their own: see memory/graph.c. */
+/* The hooks of graph launches. A graph may allocate memory: see memory/graph.c. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* A launch is one piece of work on the card, to be paced as a kernel is. */
+/* A graph launch is one piece of work on the card, and is paced like a kernel. */
 #define LAUNCH(name, stream, own)                                                                                                  \
     HOOK CUresult name(CUgraphExec e, CUstream s)                                                                                  \
     {                                                                                                                              \

@@ -1,5 +1,5 @@
-/* Every call that puts work on a card. Unpaced it is one look at a flag and the call itself; paced, it goes through the gate.
- * Copies and fills are in copies.c. */
+/* The hooks of all calls that launch kernels. Unpaced, a launch costs one look at a flag and the call itself. Paced, it goes through the
+ * gate. Copies and fills are in copies.c. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
@@ -25,8 +25,8 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 
 /* ---- kernels ---- */
 
-/* A launch for which nothing is to be done goes on to the driver by a jump: its arguments, most of which lie on the stack, stay
- * where they are. All else is in functions of their own, whose registers such a launch need not save; they are reached by a jump, too. */
+/* A launch that needs no work here goes on to the driver by a jump: its arguments, most of which lie on the stack, stay where they are.
+ * Everything else is in separate functions, so that the fast path need not save their registers. Those are reached by a jump, too. */
 #define KERNEL(name, own, f, s, shape_of, parameters, arguments)                                   \
     static __attribute__((noinline)) CUresult name##_paced parameters                              \
     {                                                                                              \
@@ -89,7 +89,7 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
 EXTENDED(cuLaunchKernelEx, false)
 EXTENDED(cuLaunchKernelEx_ptsz, true)
 
-/* The forms of CUDA 3: their shape was set on the function before. */
+/* The launch calls of CUDA 3: the program has set the block shape on the function before. */
 HOOK CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream s)
 {
     CUresult used = fr_function_used(f, s);
@@ -117,15 +117,15 @@ HOOK CUresult cuLaunch(CUfunction f)
     PACED(w, REAL(cuLaunch)(f));
 }
 
-/* One call for several cards: each of its launches passes its own card's gate before any goes. Who is through a gate holds up
- * that card until the call is made, so all programs pass in one order, that of the cards, whatever order the list has. */
+/* One call for several cards: each of its launches passes the gate of its own card before the call is made. A launch that has passed a
+ * gate holds that card's turn until the call is made. So all programs pass the gates in the order of the cards, whatever order the list has. */
 #define MULTI FR_MAX_CARDS
 
 struct several {
     struct fr_ticket ticket;
     CUcontext context;
     CUdevice device;
-    unsigned at; /* in the list */
+    unsigned at; /* index in the list */
 };
 
 static bool sort_by_card(struct several *all, const CUDA_LAUNCH_PARAMS *list, unsigned count)
@@ -163,7 +163,7 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     REAL(cuCtxSetCurrent)(before);
     CUresult r = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     for (unsigned i = 0; sorted && i < count; i++) {
-        REAL(cuCtxSetCurrent)(all[i].context); /* events belong to it */
+        REAL(cuCtxSetCurrent)(all[i].context); /* events belong to this context */
         fr_gate_leave(&all[i].ticket, r);
     }
     REAL(cuCtxSetCurrent)(before);

@@ -1,17 +1,19 @@
-/* The thread, one per shared card that this process uses, that holds the connection to the arbiter and gives turns back.
+/* The lease client: a thread that holds the connection to the arbiter and gives turns back. There is one for each paced card that this
+ * process uses.
  *
  *      gate   IDLE --a launch knocks--> ASKED --GRANT--> OPEN --end, RECALL, nothing to do--> CLOSED --drained, DONE--> IDLE or ASKED
- *             any --the arbiter is gone--> FREE --it is back--> IDLE
- *             any --it is there, but cannot be reached--> ASKED --it can--> IDLE
+ *             any --the arbiter is gone--> FREE --the arbiter is back--> IDLE
+ *             any --an arbiter runs, but cannot be reached--> ASKED --it can be reached--> IDLE
  *
- * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where an arbiter runs and this process cannot
- * reach it, launches wait until it can: a program that uses up its descriptors or its container's places at the arbiter, closes our
- * sockets, forbids itself to connect, or calls chroot would escape its limit otherwise. Whether one runs stands in the page of limits,
- * which the program cannot write (native/arbiter/alive.c); what the kernel answers it can fake by a filter (seccomp). The thread blocks all signals, is gone in a forked child, and checks
- * that its sockets are still its own: a program may close what it did not open.
+ * Without an arbiter no launch waits: the driver's own time slicing then shares the card. If an arbiter runs and this process cannot
+ * reach it, launches wait until it can. Otherwise a program would escape its limit if it used up its descriptors or its container's places
+ * at the arbiter, closed the library's sockets, forbade itself to connect, or called chroot. The limits page says whether an arbiter runs.
+ * The program cannot write that page (native/arbiter/alive.c), while it can fake the kernel's answers by a filter (seccomp).
+ * The thread blocks all signals, does not exist in a forked child, and checks that its sockets are still its own: a program may close
+ * descriptors that it did not open.
  *
- * Work may run outside of turns: in streams that the program held back and let go (`apart`: the arbiter is told again and again, and
- * charges the time), or after the connection was lost. What was measured beyond all that is said with the next DONE, and charged. */
+ * Work may run outside of turns: in streams that the program held back and released (`apart`: the client reports it repeatedly, and the
+ * arbiter charges the time), or after the connection was lost. GPU time measured beyond all that is reported with the next DONE, and charged. */
 #include "pacing/lease_client.h"
 
 #include "base/compiler.h"
@@ -48,12 +50,12 @@
 #include <unistd.h>
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
-#define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
+#define BLOCKED_LOOK_NS 5000000ull /* between checks whether blocked streams run again */
 #define NAP_NS 5000ull
 #define LONG_NAP_NS 1000000ull
-#define OUTSIDE_NS 1000000ull /* measured beyond the time held: less is not worth a word */
-#define MUCH_OUTSIDE_NS 10000000ull /* said at once: the process may end */
-#define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
+#define OUTSIDE_NS 1000000ull /* time measured beyond the turns: less is not reported */
+#define MUCH_OUTSIDE_NS 10000000ull /* ... and this much is reported at once, since the process may end */
+#define SLACK_NS 1000ul /* by which the kernel may let this thread oversleep; its default is 50000 */
 
 struct socket {
     int fd;
@@ -62,18 +64,18 @@ struct socket {
 
 struct client {
     _Atomic uint32_t started, present;
-    struct socket arbiter, ours, theirs; /* a message into `theirs` wakes us */
-    uint64_t again;
-    bool none;  /* no arbiter was there */
-    bool asked; /* WANT was said for this turn */
+    struct socket arbiter, ours, theirs; /* a message into `theirs` wakes this thread */
+    uint64_t again; /* when to look for an arbiter next */
+    bool none;  /* there was no arbiter at the last attempt */
+    bool asked; /* the turn was requested */
     bool idle;  /* this turn ends because there is nothing to do */
-    bool may_pass_on; /* the arbiter lets the next begin before we are done */
-    uint64_t noted;     /* this turn is counted as held up to then */
-    uint64_t done_at, held_ns, gpu_ns; /* the last DONE; turns since; measured up to it */
-    uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was said */
-    uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
-    uint64_t begins, begins_lease; /* when a turn begins, as the arbiter says, and which */
-    uint64_t waited;    /* of our account, as far as that was looked at */
+    bool may_pass_on; /* the arbiter allows the next turn to begin before this one is done */
+    uint64_t noted;     /* this turn is counted as held up to this time */
+    uint64_t done_at, held_ns, gpu_ns; /* time of the last DONE; time of turns since; GPU time measured up to it */
+    uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was reported */
+    uint64_t held_back; /* time that the container's own limit delayed this turn, according to the arbiter */
+    uint64_t begins, begins_lease; /* when a turn begins, according to the arbiter, and its lease */
+    uint64_t waited;    /* waited_ns of the account when it was last looked at */
 };
 static FR_LARGE struct client clients[FR_MAX_CARDS];
 
@@ -108,22 +110,22 @@ static void set_gate(struct fr_paced_card *p, enum fr_gate_state gate)
     clock_wake(&p->gate);
 }
 
-/* ---- accounts, for people and the agent ---- */
+/* ---- accounts, for users and the agent ---- */
 
-/* Turns of several processes of the container overlap: counted is what nobody has counted yet. */
+/* Turns of several processes of the container overlap. Only the time that no process has counted yet is counted. */
 static void note_held(struct client *me)
 {
     if (!fr_paced_card_account(paced_card_of(me))) return;
     struct fr_region_card *c = &fr_shared.cards[card_of(me)];
     uint64_t now = clock_now(), until = atomic_load(&c->held_until);
-    if (until > now) until = 0; /* scribbled over, or from before a restart of the machine */
+    if (until > now) until = 0; /* overwritten by the program, or from before a restart of the machine */
     uint64_t from = until > me->noted ? until : me->noted;
     if (now <= from) return;
     me->noted = now;
     if (atomic_exchange(&c->held_until, now) < now) atomic_fetch_add_explicit(&c->held_ns, now - from, memory_order_relaxed);
 }
 
-/* What launches waited since the turn before; the part of it that the limit is to blame for. */
+/* Of the time that launches waited since the turn before, counts the part that the container's limit caused. */
 static void note_waits(struct client *me)
 {
     struct fr_account *a = fr_paced_card_account(paced_card_of(me));
@@ -136,7 +138,7 @@ static void note_waits(struct client *me)
 
 /* ---- the arbiter ---- */
 
-/* A socket's name has 108 bytes; a longer directory is named by way of its descriptor. */
+/* A socket's name has 108 bytes. A longer directory is named by its descriptor. */
 static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
 {
     const char *of = fr_shared.directory;
@@ -147,7 +149,7 @@ static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
     return *directory >= 0 && (size_t)snprintf(name->sun_path, room, "/proc/self/fd/%d/" ARBITER_SOCKET, *directory) < room;
 }
 
-/* After chroot the name of the socket leads nowhere, or to another one: that says nothing of the arbiter. */
+/* After chroot, the name of the socket leads nowhere or to another file. Then a failure says nothing about the arbiter. */
 static bool sees_its_directory(void)
 {
     char path[sizeof fr_shared.directory + 32];
@@ -157,14 +159,14 @@ static bool sees_its_directory(void)
     return stat(path, &st) == 0 && st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode;
 }
 
-/* The node's administrator has removed it, and what is mounted here takes no socket any more. */
+/* The node's administrator has removed the directory. No new socket can appear in the one that is still mounted here. */
 static bool directory_is_removed(void)
 {
     struct stat st;
     return stat(fr_shared.directory, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Programs may have a connect() of their own (LD_PRELOAD): the kernel is asked. */
+/* Programs may bring their own connect() (LD_PRELOAD), so these call the kernel directly. */
 static int open_socket(void) { return (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 static bool connects(int fd, const struct sockaddr_un *name) { return syscall(SYS_connect, fd, name, sizeof *name) == 0; }
 
@@ -186,7 +188,7 @@ static enum found connect_to_arbiter(struct client *me)
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
     bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR;
-    if (none && !fr_arbiter_lives() && (sees_its_directory() || directory_is_removed())) { /* it is no doing of the program's */
+    if (none && !fr_arbiter_lives() && (sees_its_directory() || directory_is_removed())) { /* not caused by the program */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }
@@ -194,7 +196,7 @@ static enum found connect_to_arbiter(struct client *me)
     return CANNOT_REACH;
 }
 
-/* Launches, and ends of contexts, between the gate, which is closed, and the driver's answer. */
+/* Waits for launches, and ends of contexts, that passed the gate before it closed and have no answer from the driver yet. */
 static void wait_for_those_inside(struct fr_paced_card *p)
 {
     uint64_t from = clock_now(), nap;
@@ -204,7 +206,7 @@ static void wait_for_those_inside(struct fr_paced_card *p)
     }
 }
 
-/* What is in flight runs out. Streams that the program holds back stay as they are. */
+/* Waits until the work in flight is done. Streams that the program holds back stay as they are. */
 static void end_turn(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -214,7 +216,7 @@ static void end_turn(struct client *me)
     note_waits(me);
 }
 
-/* What has run outside of turns, since the last DONE. */
+/* GPU time that was used outside of turns since the last DONE. */
 static uint64_t take_outside(struct client *me)
 {
     uint64_t gpu = atomic_load(&paced_card_of(me)->gpu_ns), now = clock_now(), passed = now - me->done_at;
@@ -225,8 +227,8 @@ static uint64_t take_outside(struct client *me)
     return ran > held + OUTSIDE_NS ? ran - held : 0;
 }
 
-/* The gate stays closed until it is known whether there is one (connected()). The arbiter took the turn for over when it lost us, and
- * when that was is not known: all that ran in it counts as outside. */
+/* The gate stays closed until it is known whether an arbiter runs (connected()). For the arbiter the turn ended when it lost this process.
+ * That moment is unknown here, so all work of the turn counts as outside. */
 static void lose_arbiter(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -250,13 +252,14 @@ static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, ui
     m.lease = lease;
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
-    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns, me->said_at = 0; /* for the next one */
+    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns, me->said_at = 0; /* kept for the next DONE */
     lose_arbiter(me);
 }
 
 static void say(struct client *me, enum arbiter_kind kind, uint64_t what) { say_of(me, atomic_load(&paced_card_of(me)->lease), kind, what); }
 
-/* The arbiter's clock is ours, too, unless the container has a time namespace of its own: then what it says makes no sense here. */
+/* The arbiter and this process read the same clock, unless the container has its own time namespace: then the arbiter's times mean
+ * nothing here. */
 static uint64_t beginning(const struct client *me, uint64_t lease, uint64_t now)
 {
     bool said = me->begins_lease == lease && me->begins > now && me->begins < now + FR_WINDOW_NS;
@@ -285,7 +288,7 @@ static void take_grant(struct client *me, const struct arbiter_message *m)
     set_gate(p, FR_GATE_OPEN);
 }
 
-/* Said before the grant; and once more, when the turn before is over sooner than was thought. */
+/* Arrives before the grant, and once more if the turn before is over sooner than predicted. */
 static void take_beginning(struct client *me, const struct arbiter_message *m)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -331,8 +334,8 @@ static void hear(struct client *me)
 
 /* ---- the turn ---- */
 
-/* When nothing has been in flight for a while, here and on the cards that are used together with this one: who waits for one of
- * them will come back to this. */
+/* When the turn has been idle for long enough: nothing in flight here and on the cards that are used together with this one. A thread
+ * that waits for one of those will come back to this card. */
 static uint64_t turn_is_idle(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
@@ -341,11 +344,11 @@ static uint64_t turn_is_idle(const struct fr_paced_card *p)
         if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paced_cards[i].queue_end), atomic_load(&fr_paced_cards[i].last_launch)));
     quiet += end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS;
     uint64_t now = clock_now(), tardy = atomic_load(&p->granted) + FR_TARDY_NS;
-    bool on_its_way = atomic_load(&p->at_gate) || atomic_load(&p->inside); /* where the machine is busy a thread is woken late */
+    bool on_its_way = atomic_load(&p->at_gate) || atomic_load(&p->inside); /* on a busy machine a thread is woken late */
     return on_its_way && quiet < now + FR_IDLE_NS ? later(quiet, sooner(now + FR_IDLE_NS, tardy)) : quiet;
 }
 
-/* When it ends by itself. */
+/* When the turn ends if nothing changes. */
 static uint64_t turn_ends(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = turn_is_idle(p);
@@ -353,7 +356,7 @@ static uint64_t turn_ends(const struct fr_paced_card *p)
     return end && end < quiet ? end : quiet;
 }
 
-/* Cards that are used together are asked for together: a kernel on one of them may wait for a kernel on another. */
+/* Turns of cards that are used together are requested together: a kernel on one card may wait for a kernel on another. */
 static void rally(const struct client *me)
 {
     uint64_t gang = fr_paced_cards_gang(clock_now());
@@ -364,7 +367,7 @@ static void rally(const struct client *me)
     }
 }
 
-/* Another card of the gang waits for its turn: it gets none without this one. */
+/* Another card of the gang waits for its turn, which it does not get without this card. */
 static bool is_rallied(const struct client *me)
 {
     uint64_t gang = fr_paced_cards_gang(clock_now());
@@ -374,8 +377,8 @@ static bool is_rallied(const struct client *me)
     return false;
 }
 
-/* Says when the next container may be let in: just before our last kernel is done, so that the card does not stand idle while one
- * thread after the other wakes up. The arbiter keeps that time, not we: it is sooner awake. Only where all lengths are known. */
+/* Tells the arbiter when the next container may begin: just before the last kernel of this turn is done, so that the card is not idle
+ * while one thread after the other wakes up. The arbiter waits for that time, because it wakes up sooner. Only if all lengths are known. */
 static void pass_on(struct client *me, uint64_t now)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -395,19 +398,19 @@ static void give_back(struct client *me)
     end_turn(me);
     uint64_t now = clock_now(), granted = atomic_load(&p->granted);
     if (now > granted) me->held_ns += now - granted;
-    /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
-    bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
+    /* A program that worked until the turn was over needs another one: it may only not have returned yet from waiting for its last kernel. */
+    bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than predicted */
     bool at_work = atomic_load(&p->launched_now) && !idle;
     bool more = at_work || atomic_load(&p->waiting) > 0 || is_rallied(me);
     if (more) rally(me);
     atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
-    me->asked = more; /* DONE says it */
+    me->asked = more; /* DONE requests it */
     me->apart = fr_blocked_any(p) ? ARBITER_HOLDS_BACK : 0;
     say(me, ARBITER_DONE, more);
     clock_wake(&p->gate);
 }
 
-/* What a stream was held back with runs from the moment it is let go: that is to be in a turn. */
+/* Work of a blocked stream runs from the moment when the stream is released. It needs a turn then. */
 static uint64_t see_to_blocked(const struct client *me, bool turn)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -417,7 +420,7 @@ static uint64_t see_to_blocked(const struct client *me, bool turn)
     return any ? ARBITER_HOLDS_BACK : 0;
 }
 
-/* A DONE of no turn only says it: should a GRANT be on its way, that one is not meant. */
+/* Reports work outside of turns by a DONE with lease 0, so that the arbiter does not take it for the end of a turn whose GRANT is on its way. */
 static void see_to_outside(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -426,7 +429,7 @@ static void see_to_outside(struct client *me)
     uint64_t before = me->apart, apart = see_to_blocked(me, turn);
     if (turn) return;
     me->apart = apart;
-    bool due = (apart || !me->said_at) && clock_now() >= me->said_at + ARBITER_APART_NS; /* once at least in each connection */
+    bool due = (apart || !me->said_at) && clock_now() >= me->said_at + ARBITER_APART_NS; /* at least once per connection */
     bool much = atomic_load(&p->gpu_ns) > me->gpu_ns + me->held_ns + MUCH_OUTSIDE_NS;
     if (apart != before || due || much) say_of(me, 0, ARBITER_DONE, me->asked);
 }
@@ -451,7 +454,7 @@ static uint64_t see_to_gate(struct client *me)
     return sooner ? now + BLOCKED_LOOK_NS : until;
 }
 
-/* By which launches wake this thread; without one it looks every AGAIN_NS. */
+/* The socket pair by which launches wake this thread. Without one it looks every AGAIN_NS. */
 static void own_pair(struct client *me)
 {
     int ends[2];
@@ -469,17 +472,17 @@ static bool connected(struct client *me)
     me->again = clock_now() + AGAIN_NS;
     if (!still(&me->ours)) own_pair(me);
     enum found found = connect_to_arbiter(me);
-    if (found == FOUND && me->none) take_outside(me); /* nobody's time */
+    if (found == FOUND && me->none) take_outside(me); /* GPU time used without an arbiter is not charged */
     me->said_at = 0;
     me->none = found == NO_ARBITER;
     set_gate(paced_card_of(me), found == FOUND ? FR_GATE_IDLE : found == NO_ARBITER ? FR_GATE_FREE : FR_GATE_ASKED);
     return found == FOUND;
 }
 
-/* Without an arbiter and without launches there is nothing to do: the next launch wakes us (gate.c). */
+/* Without an arbiter and without launches there is nothing to do: the next launch wakes this thread (gate.c). */
 static bool quiet(const struct client *me)
 {
-    bool free = atomic_load(&paced_card_of(me)->gate) == FR_GATE_FREE; /* else launches wait for us */
+    bool free = atomic_load(&paced_card_of(me)->gate) == FR_GATE_FREE; /* else launches wait for this thread */
     return free && still(&me->ours) && atomic_load(&fr_paced_cards[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
 }
 
@@ -490,16 +493,16 @@ static void *work(void *of)
     clock_now();
     atomic_store(&me->present, 1);
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    prctl(PR_SET_NAME, "fractile"); /* for who looks at the program's threads */
+    prctl(PR_SET_NAME, "fractile"); /* for users that list the program's threads */
     clock_wake_soon();
-    int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
+    int mode = 2; /* relaxed: this thread's calls to the driver disturb no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (;;) {
         uint64_t until = connected(me) ? see_to_gate(me) : me->again;
         if (me->arbiter.fd < 0) until = quiet(me) ? 0 : me->again;
         struct pollfd fds[2] = {{.fd = still(&me->ours) ? me->ours.fd : -1, .events = POLLIN},
                                 {.fd = still(&me->arbiter) ? me->arbiter.fd : -1, .events = POLLIN}};
-        if (fds[0].fd < 0 && (!until || until > clock_now() + AGAIN_NS)) until = clock_now() + AGAIN_NS; /* nobody can wake us */
+        if (fds[0].fd < 0 && (!until || until > clock_now() + AGAIN_NS)) until = clock_now() + AGAIN_NS; /* no thread can wake this one */
         clock_poll(fds, 2, until);
         fr_lease_client_is_alive(paced_card_of(me));
         if (fds[0].fd >= 0 && fds[0].revents) clock_receive(me->ours.fd, byte, sizeof byte, MSG_DONTWAIT);
@@ -526,13 +529,13 @@ static void begin(struct client *me)
     me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);
     fr_lease_client_is_alive(paced_card_of(me));
-    if (connected(me)) {} /* the first launch finds the gate as it will be */
+    if (connected(me)) {} /* so that the first launch finds the right state of the gate */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     for (int why; (why = pthread_create(&thread, NULL, work, me)); clock_sleep_until(clock_now() + AGAIN_NS))
         fr_say(FR_SAY_REACH, "no thread can be started for the arbiter (error %d): launches wait until one can", why);
     pthread_detach(thread);
-    while (clock_is_virtual() && !atomic_load(&me->present)) sched_yield(); /* else the clock runs ahead of it */
+    while (clock_is_virtual() && !atomic_load(&me->present)) sched_yield(); /* else the virtual clock runs ahead of the thread */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

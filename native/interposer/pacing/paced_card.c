@@ -1,4 +1,4 @@
-/* The cards whose time is shared out, as this process sees them, and which of them it uses together. */
+/* This process's paced cards: is the lease client still running, and which cards does the process use together. */
 #include "pacing/paced_card.h"
 
 #include "base/compiler.h"
@@ -24,8 +24,8 @@ struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
 
 void fr_lease_client_is_alive(struct fr_paced_card *card) { atomic_store_explicit(&card->alive_at, clock_now(), memory_order_relaxed); }
 
-/* Work in flight may be waiting for the program: then the lease client waits for it in the driver, for as long as that takes. Events live as
- * long as their context, and are used again: at worst a dead client is taken for alive once. */
+/* Work in flight may be waiting for the program. Then the lease client waits for that work in the driver, for as long as it takes. Events live as
+ * long as their context and are reused. At worst a dead client is once taken to be alive. */
 bool fr_lease_client_lives(struct fr_paced_card *card, uint64_t now)
 {
     CUevent event = atomic_load(&card->waits_for);
@@ -35,7 +35,7 @@ bool fr_lease_client_lives(struct fr_paced_card *card, uint64_t now)
     return event && REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
 }
 
-/* Cards that are used together are held together. */
+/* Cards that a process uses together get their turns together. */
 #define TOGETHER_NS 100000000ull
 uint64_t fr_paced_cards_gang(uint64_t now)
 {

@@ -1,9 +1,9 @@
-/* How long a kernel takes, learned by function and shape of launch, in a table of fixed size. Full, or two kernels with one key,
- * and a prediction is worse, not wrong: what counts against a container is measured elsewhere.
+/* Predicts how long a kernel takes, learned by function and shape of launch, in a table of fixed size. If the table is full, or if two
+ * kernels have the same key, predictions get worse, but no accounting gets wrong: the time charged to a container is measured elsewhere.
  *
- * A prediction is the larger of two means: of the last few batches, which follows a change, and of the last hundreds of launches, which
- * does not forget that one in a hundred is long. What was seen n times may be in flight n times: something rarer than one in n
- * has not been seen, and cannot be guarded against otherwise. */
+ * A prediction is the larger of two means. The mean of the last few batches follows a change. The mean of the last hundreds of launches
+ * remembers that one in a hundred is long. A kernel that was measured n times may be in flight n times (gate.c): a case rarer than one
+ * in n has not been seen yet, and there is no other protection against it. */
 #include "pacing/predict.h"
 
 #include "base/compiler.h"
@@ -14,7 +14,7 @@
 
 #define PREDICTIONS 8192
 #define PROBES 16
-#define STEADIEST 16u /* one right prediction counts 1, up to that; a wrong one takes UNSTEADY: one in ten may be, as on a busy host */
+#define STEADIEST 16u /* a right prediction adds 1, up to this; a wrong one subtracts UNSTEADY: one in ten may be wrong, as on a busy host */
 #define UNSTEADY 5u
 #define MEMORY 256.0 /* launches that the slow mean remembers */
 
@@ -81,8 +81,8 @@ void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t ea
     atomic_store_explicit(&g->doubtful, 0, memory_order_relaxed);
 }
 
-/* What was measured contains the work of others: it is the most that these launches took. The driver lets each have a slice at a
- * time, so it may be far more, and says something only where it is less than was thought. */
+/* The measured time contains other containers' work, so it is an upper bound for these launches. The driver gives each container a slice
+ * at a time, so the bound may be far too high. It is used only if it is below the prediction. */
 void fr_prediction_bound(struct fr_prediction *g, uint32_t launches, uint64_t each_ns)
 {
     bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);

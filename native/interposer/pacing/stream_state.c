@@ -1,6 +1,5 @@
-/* What is in flight, stream by stream. Launches wait for their own stream only: how long
- * a kernel takes is learned beside what runs in the other streams, so all streams together are done when the longest of them is,
- * whether their kernels run side by side or one after the other. */
+/* The work in flight, per stream. A launch waits for its own stream only. The time of a kernel is learned beside the work of the other
+ * streams. So all streams together are done when the longest one is, whether their kernels run side by side or one after the other. */
 #include "pacing/stream_state.h"
 
 #include "base/compiler.h"
@@ -22,8 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FEW_STATES 128      /* so many streams have one each; further ones get that of a stream with nothing in flight, if there is one */
-#define STREAM_STATES 4096  /* with work in flight at once: who launches in another one waits until one of them is done */
+#define FEW_STATES 128      /* this many streams get a new state each; further ones reuse that of a stream with nothing in flight, if there is one */
+#define STREAM_STATES 4096  /* most streams with work in flight: a launch into another stream waits until one of these is done */
 #define HINTS 4096
 #define TRIES 64
 #define SOON_NS 20000
@@ -33,9 +32,9 @@ _Atomic uint32_t fr_blocked_by_host;
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
 static _Atomic uint32_t states_era;
-static _Atomic uint32_t states_made; /* the others were never used */
+static _Atomic uint32_t states_made; /* states beyond this were never used */
 static uint32_t victim;
-static FR_LARGE _Atomic uint16_t hints[HINTS]; /* where the state of such a stream was last */
+static FR_LARGE _Atomic uint16_t hints[HINTS]; /* index of the state that a stream with this hash had last */
 static __thread uint32_t thread_number;
 
 static uint32_t number_of_thread(void)
@@ -45,7 +44,7 @@ static uint32_t number_of_thread(void)
     return thread_number;
 }
 
-/* One thread at a time works with a stream's events. The driver may keep it waiting, so the others do not spin for long. */
+/* Only one thread at a time works with a stream's events. The driver may keep that thread waiting, so the others do not spin for long. */
 static void wait_for_lock(unsigned turn)
 {
     if (turn < TRIES) sched_yield();
@@ -57,14 +56,15 @@ void fr_stream_state_lock_patiently(struct fr_stream_state *st)
     for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) wait_for_lock(turn);
 }
 
-/* Another thread may have it for long, in a driver's call that waits for the program. */
+/* Another thread may hold the lock for long, in a call to the driver that waits for the program. */
 void fr_stream_state_lock_alive(struct fr_stream_state *st, struct fr_paced_card *card)
 {
     for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) wait_for_lock(turn), fr_lease_client_is_alive(card);
 }
 
-/* With the lock. With nothing in flight it may become another stream's, and best if it was not told to wait, which would be forgotten. First it is made one whose card has to be looked up: who counts
- * himself as its user by a hint, at that moment, finds that and comes to the lock. */
+/* With the lock. A state with nothing in flight may be given to another stream, preferably if the program has put no wait into its stream,
+ * since that fact would be lost. First the state is marked as one whose card has to be looked up. A thread that becomes its user by a hint
+ * at that moment finds the mark and takes the lock. */
 static bool take_over(struct fr_stream_state *st, bool told)
 {
     uint32_t before = atomic_load(&st->looked_up_at);
@@ -93,8 +93,9 @@ static struct fr_stream_state *another_state(bool collected)
     return &states[made];
 }
 
-/* With the lock: the state of this stream, else an unused one, else one with nothing in flight, else a new one. NULL: what is done has to be
- * collected first, or, if that was done, there is none. Two streams never share one: what is in flight in them could not be told apart. */
+/* With the lock. Returns the state of this stream, else an unused one, else one with nothing in flight, else a new one. NULL: finished work
+ * has to be collected first, or, if it was collected, all states are taken. Two streams never share a state: their work in flight could not
+ * be told apart. */
 static struct fr_stream_state *place(CUcontext context, uintptr_t stream, bool collected)
 {
     struct fr_stream_state *room = NULL;
@@ -110,7 +111,7 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream, bool c
     room->blocked = room->let = 0;
     room->told = false;
     room->looked_up_at = FR_NEVER;
-    room->used = 1; /* last: now the rest is right */
+    room->used = 1; /* last, when the other fields are set */
     return room;
 }
 
@@ -158,7 +159,7 @@ static struct fr_stream_state *enter(CUcontext context, CUstream handle)
 
 static _Atomic uint16_t *hint_of(CUcontext context, CUstream handle) { return &hints[((uintptr_t)context + (uintptr_t)handle) * 0x9E3779B97F4A7C15ull >> 52]; }
 
-/* With the lock. It stays this stream's until fr_stream_state_done. */
+/* With the lock. The state stays with this stream until fr_stream_state_done. */
 static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
 {
     _Atomic uint16_t *hint = hint_of(st->context, handle);
@@ -170,8 +171,8 @@ static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
     return st;
 }
 
-/* Without the lock: what the hint says is looked at once it has a user, since then place gives it to no other stream. NULL: it is not the
- * stream's, or its card has to be looked up. */
+/* Without the lock. The state named by the hint is first given a user: from then on place() gives it to no other stream. NULL: the state
+ * belongs to another stream, or its card has to be looked up. */
 static struct fr_stream_state *use_hint(const struct fr_stream_place *place)
 {
     struct fr_stream_state *st = &states[atomic_load_explicit(hint_of(place->context, place->handle), memory_order_relaxed)];
@@ -196,7 +197,7 @@ struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const st
     return use(st, handle);
 }
 
-/* fr_process_join notices a forked child, whose states are void. */
+/* fr_process_join notices a forked child, in which all states are void. */
 struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr_stream_place *place)
 {
     *place = (struct fr_stream_place){.handle = handle_of(w)};
@@ -204,7 +205,7 @@ struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr
     if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
     place->context = context;
     place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
-    if (unlikely(place->sequence & 1)) return NULL; /* being written: nothing was looked up at that */
+    if (unlikely(place->sequence & 1)) return NULL; /* the page is being written: no card was looked up at an odd sequence */
     struct fr_stream_state *st = use_hint(place);
     if (likely(st != NULL)) return st;
     st = enter(context, place->handle);
@@ -217,7 +218,7 @@ struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *plac
 {
     struct fr_stream_state *st = enter(place->context, place->handle);
     st->card = card;
-    st->handle = place->handle; /* before the next line: with that a hint of the stream before would hold again */
+    st->handle = place->handle; /* before the next line, which would make a hint of the previous stream valid again */
     st->looked_up_at = st->context == place->context && !(place->sequence & 1) ? place->sequence : FR_NEVER;
     return use(st, place->handle);
 }
@@ -264,9 +265,9 @@ static void raise_to(_Atomic uint64_t *what, uint64_t value)
 void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns)
 {
     uint64_t queue = atomic_load(&st->queue_end), alone = atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
-    if (unlikely(now < alone)) now = alone; /* it begins behind what is left of the turn before */
+    if (unlikely(now < alone)) now = alone; /* it begins after the rest of the turn before */
     uint64_t end = (queue > now ? queue : now) + ns;
-    if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
+    if (unlikely(atomic_load(&st->blocked))) return; /* the end is unknown */
     atomic_store_explicit(&st->queue_end, end, memory_order_relaxed);
     raise_to(&st->card->queue_end, end);
 }

@@ -1,4 +1,4 @@
-/* Waiting for what is in flight: in one stream, in all streams of a card, and when a context ends. */
+/* Waits for work in flight: in one stream, in all streams of a card, and when a context ends. */
 #include "pacing/stream_wait.h"
 
 #include "resolve/real.h"
@@ -34,21 +34,21 @@ void fr_stream_states_collect(void)
         if (st->count) fr_stream_state_poll(st);
 }
 
-/* Until its oldest event is reached; others may launch meanwhile. */
+/* Until the stream's oldest event is reached. Other threads may launch meanwhile. */
 void fr_stream_state_wait(struct fr_stream_state *st)
 {
     bool any = true;
-    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
+    if (fr_stream_state_try_lock(st)) { /* else another thread works with it, maybe the lease client, which waits for all of its work */
         fr_timing_close(st);
         any = st->count;
-        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
+        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* no other thread launches, so nothing is in flight */
         fr_stream_state_unlock(st);
     }
     if (any) fr_blocked_wait(st);
-    else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
+    else clock_sleep_until(clock_now() + SOON_NS); /* the work in flight is another thread's launch that is on its way */
 }
 
-/* With the gate closed and nobody inside. */
+/* With the gate closed and no launch inside. */
 void fr_stream_states_drain(struct fr_paced_card *card)
 {
     fr_blocked_settle(card);
@@ -61,7 +61,7 @@ void fr_stream_states_drain(struct fr_paced_card *card)
     atomic_store(&card->queue_end, 0);
 }
 
-/* Where the lease client waits with the lock, that may be for as long as the program does not go on: then it sees to the batch. */
+/* The lease client may wait for the stream (`waited_for`) until the program continues. Then it closes the batch itself. */
 static void close_batch(struct fr_stream_state *st, uint32_t tries)
 {
     CUcontext before = NULL;
@@ -77,15 +77,16 @@ static void close_batch(struct fr_stream_state *st, uint32_t tries)
     fr_stream_state_unlock(st);
 }
 
-/* Before the lease client uses the stream for an open batch, or after it. */
+/* Closes the batch before the stream is destroyed, so that the lease client does not record an event in a destroyed stream. */
 void fr_stream_states_close(CUstream stream)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
         if (atomic_load(&st->handle) == stream) close_batch(st, UINT32_MAX), st->told = false;
 }
 
-/* Before a capture, beside which nobody but the thread that launches closes a batch. A launch on its way closes its own: it sees the capture. Who
- * keeps the lock for long may wait in the driver for this thread; a batch that stays open counts as running. */
+/* Before a capture begins: during a capture only the thread that launches closes a batch. A launch that is on its way closes its own batch,
+ * since it sees the capture. A thread that holds the lock for long may be waiting in the driver for this thread, so this gives up after
+ * TRIES. A batch that stays open counts as running. */
 #define TRIES 50
 void fr_stream_states_close_all(void)
 {
@@ -93,7 +94,7 @@ void fr_stream_states_close_all(void)
         if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD) close_batch(st, TRIES);
 }
 
-/* The lease client may wait for one of its events, without the lock. */
+/* Takes the lock when the lease client waits for none of the stream's events: it waits without the lock. */
 static void lock_unwaited(struct fr_stream_state *st)
 {
     for (fr_stream_state_lock(st); atomic_load(&st->waited_for); fr_stream_state_lock(st)) {
@@ -102,9 +103,9 @@ static void lock_unwaited(struct fr_stream_state *st)
     }
 }
 
-static __thread uint64_t ending; /* cards where a context of this thread ends with work in flight */
+static __thread uint64_t ending; /* bit set of the cards on which this thread ends a context with work in flight */
 
-/* The driver may wait for that work: until it has answered no turn ends there. */
+/* The driver may wait for that work. Until it has answered, no turn ends on that card. */
 static void hold_turn(struct fr_paced_card *card)
 {
     uint64_t bit = 1ull << (card - fr_paced_cards);
@@ -118,7 +119,7 @@ void fr_stream_states_forgotten(void)
     for (; ending; ending &= ending - 1) atomic_fetch_sub(&fr_paced_cards[__builtin_ctzll(ending)].inside, 1);
 }
 
-/* Its events die with it. */
+/* The context's events die with it. */
 void fr_stream_states_forget(CUcontext context)
 {
     fr_timing_forget_last(context);

@@ -1,12 +1,13 @@
-/* A turn that is over and does not end. A stream may wait for a word that the program writes, or a kernel for another one: then it is never
- * done while the launches that it needs wait at the closed gate. Nobody can tell that from a kernel that only takes long. So a launch
- * goes now and then, and is counted as any other: the turn is not given back before it is done, so the container is charged for it.
+/* Lets single launches through when a turn is over but its work does not end. A stream may wait for a word that the program writes, or a
+ * kernel may wait for another kernel. That work is never done while the launches that it needs wait at the closed gate. It cannot be told
+ * apart from a kernel that only takes long. So a launch goes from time to time, and is counted like any other: the turn is not given back
+ * before it is done, so the container is charged for it.
  *
- *      closed --STUCK_NS for each process of the container, which the driver may run one after the other--> one launch, as long
- *             again --> another
- *      something that was in flight is done: it only took long, after all. The time starts again, and is twice as long once a launch has gone
+ *      closed --STUCK_NS for each process of the container, which the driver may run one after the other--> one launch --as long
+ *             again--> another launch
+ *      some work in flight is done, so it only took long: the time starts again, and is doubled if a launch has gone
  *
- * Kernels that take long, each launched while the one before runs, would keep a turn for ever otherwise. */
+ * Without the doubling, long kernels, each launched while the one before runs, would keep a turn forever. */
 #include "pacing/stuck.h"
 
 #include "base/compiler.h"
@@ -32,7 +33,7 @@ static uint64_t processes(void)
 
 static uint64_t patience(const struct fr_paced_card *p) { return (STUCK_NS << atomic_load(&p->stuck_doubled)) * processes(); }
 
-/* What is known to be in flight may take longer: others may share the card by now. */
+/* Allows four times the predicted time of the work in flight: by now other containers may share the card. */
 static uint64_t known(const struct fr_paced_card *p, uint64_t since)
 {
     uint64_t queue = atomic_load(&p->queue_end);
@@ -74,7 +75,7 @@ void fr_stuck_goes_on(struct fr_paced_card *p)
 bool fr_stuck_end(struct fr_paced_card *p)
 {
     atomic_store(&p->stuck_since, 0);
-    bool long_ago = clock_now() > atomic_load(&p->granted) + STUCK_NS / 2; /* sooner nobody can have gone */
+    bool long_ago = clock_now() > atomic_load(&p->granted) + STUCK_NS / 2; /* before that no launch can have gone */
     return unlikely(long_ago) && (atomic_load(&p->stuck_gone) || atomic_load(&p->inside));
 }
 

@@ -1,13 +1,14 @@
-/* Launches of a stream are gathered into batches of about a millisecond, each between two events. When the second event is
- * reached the batch is done: so much less is in flight, and the time between the events says how long its kernels took, beside
- * what else the container did on the card meanwhile. In its turn nobody else computes there.
+/* Measures work by events. Launches of a stream are gathered into batches of about a millisecond, each between two events. When the second
+ * event is reached, the batch is done: it is no longer in flight, and the time between the events is the time that its kernels took, beside
+ * the container's other work on the card. During its turn no other container computes on the card.
  *
- * Events that measure are recorded only by the thread that launches, right beside its launch. At the end of a turn the lease client records
- * one in a stream whose last batch is open. Where it cannot (a thread's own stream; any stream while a capture is on, since that stream may be
- * drawn into it) no batch stays open: each launch moves the second event of its batch behind itself. A stream that captures gets none.
+ * Events that measure are recorded only by the thread that launches, directly before or after its launch. At the end of a turn the lease
+ * client records an event in a stream whose last batch is open. It cannot do that in a thread's own default stream, nor in any stream during
+ * a capture, which may draw that stream in. There no batch stays open: each launch moves the second event of its batch behind itself. A
+ * stream that captures gets no events.
  *
- * What is not seen to be done counts as running, whatever was predicted. Where no event can say it the driver says it of all of the
- * context. */
+ * Work that is not seen to be done counts as running, whatever was predicted. Where no event can show that it is done, the driver can only
+ * report it for the whole context. */
 #include "pacing/timing_events.h"
 
 #include "base/compiler.h"
@@ -33,7 +34,7 @@
 
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64
-#define SLICE_NS 1000000ull /* the driver's slices are longer: a batch beside another's work that took so much longer may have one in it */
+#define SLICE_NS 1000000ull /* the driver's slices are longer: a batch beside other work that took this much longer may contain one */
 
 static struct batch *at(struct fr_stream_state *st, uint32_t i) { return &st->batches[(st->first + i) % BATCHES]; }
 static struct batch *newest(struct fr_stream_state *st) { return at(st, st->count - 1); }
@@ -44,14 +45,14 @@ static void landed(struct fr_stream_state *st, struct batch *b)
     for (uint32_t i = 0; i < b->kernels; i++) atomic_fetch_sub_explicit(&b->prediction[i]->pending, b->of_kernel[i], memory_order_relaxed);
 }
 
-/* Up to FR_HANDOVER_NS of it may be another's: it took so much less, as far as that is nearer to what was thought. */
+/* Up to FR_HANDOVER_NS of the measured time may be another container's work. Subtract that, but not to below the prediction. */
 static uint64_t less_the_others(uint64_t thought, uint64_t measured)
 {
     if (thought >= measured) return measured;
     return thought + FR_HANDOVER_NS > measured ? thought : measured - FR_HANDOVER_NS;
 }
 
-/* The driver may have given the other a slice meanwhile. */
+/* The driver may have given another container a slice meanwhile. */
 static bool is_sliced(const struct batch *b, uint64_t measured) { return b->beside && measured > b->ns + SLICE_NS; }
 
 static void learn(const struct batch *b, uint64_t measured)
@@ -76,14 +77,14 @@ static void count_gpu_time(struct fr_paced_card *p, const struct batch *b, uint6
     atomic_fetch_add_explicit(&a->launches, b->launches, memory_order_relaxed);
 }
 
-/* Batches of several streams overlap: the card was busy with a batch no longer than since the last one that was done. The event of
- * that one is kept, and the batch gets the one kept before in exchange. */
+/* Batches of several streams overlap. A batch is charged at most the time since the last batch was done. The event of the last finished
+ * batch is kept for that, and its batch gets the previously kept event in exchange. */
 static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
 {
     struct fr_paced_card *card = atomic_load(&st->card);
-    uint32_t nobody = 0;
+    uint32_t unlocked = 0;
     float more = 0;
-    if (!atomic_compare_exchange_strong(&card->last_event_busy, &nobody, 1)) return ms;
+    if (!atomic_compare_exchange_strong(&card->last_event_busy, &unlocked, 1)) return ms;
     if (card->last_event_of != st->context) card->last_event = NULL; /* died with its context, or is left to it */
     if (card->last_event && !REAL(cuEventElapsedTime)(&more, card->last_event, b->to) && more < ms) ms = more;
     if (ms >= 0) {
@@ -93,10 +94,11 @@ static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
         card->last_event_of = st->context;
     }
     atomic_store(&card->last_event_busy, 0);
-    return ms > 0 ? ms : 0; /* done before the last one: counted with it */
+    return ms > 0 ? ms : 0; /* done before the last one, and counted with it */
 }
 
-/* What was held back, and let go, runs at any time, in a turn or not, and its second event may be late: people are told what was thought. */
+/* Work that the program held back and released runs at any time, in a turn or not, and its second event may be late. So the accounts show
+ * its predicted length. */
 static void goes_on(struct fr_stream_state *st, struct batch *b)
 {
     if (b->held) return;
@@ -118,7 +120,7 @@ static void finish(struct fr_stream_state *st)
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
-    if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* not their work */
+    if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* without the others' work */
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
@@ -135,13 +137,13 @@ bool fr_timing_has_begun(struct fr_stream_state *st)
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
 
-/* Of the errors only those say that nothing runs any more that say it of the whole context: it ended, or a kernel of it failed. Others may
- * be of the program's making: an event that a capture took is of no use. */
+/* Only errors about the whole context prove that nothing runs any more: the context ended, or one of its kernels failed. Other errors may be
+ * caused by the program: an event that became part of a capture cannot be queried. */
 static bool is_over(CUresult r)
 {
     switch ((int)r) {
     case CUDA_SUCCESS:
-    case 3: case 4:                                         /* the driver is not there, or no more */
+    case 3: case 4:                                         /* the driver is not initialized, or is shutting down */
     case 709:                                               /* the context has ended */
     case 214: case 220: case 226:                           /* the card failed */
     case 700: case 702: case 710:                           /* a kernel failed */
@@ -151,7 +153,7 @@ static bool is_over(CUresult r)
 }
 
 static bool is_reached(CUevent e) { return is_over(REAL(cuEventQuery)(e)); }
-/* By the lease client: into a thread's own stream another can record nothing, and into none that a capture may draw in. */
+/* Can the lease client record an event here? Not in a thread's own default stream, nor in a stream that a capture may draw in. */
 static bool can_close(const struct fr_stream_state *st) { return atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count); }
 
 bool fr_timing_runs(struct fr_stream_state *st)
@@ -198,7 +200,7 @@ static void destroy(CUevent e)
     REAL(cuEventDestroy_v2)(e);
 }
 
-/* Events belong to a context; a state that goes on to another context makes new ones. */
+/* Events belong to a context. A state that is reused for another context makes new ones. */
 static void own_events(struct fr_stream_state *st)
 {
     if (st->events_of == st->context) return;
@@ -210,8 +212,8 @@ static void own_events(struct fr_stream_state *st)
     st->events_of = st->context;
 }
 
-/* Behind a stream that is held any number is launched: the last batch grows, and its second event moves. So it does where two threads launch at
- * once and only one found room. */
+/* Any number of launches may go into a blocked stream: the last batch grows, and its second event moves. The same happens if two threads
+ * launch at once and there was room for only one. */
 static void begin_again(struct fr_stream_state *st)
 {
     newest(st)->gap = true;
@@ -244,7 +246,7 @@ void fr_timing_close(struct fr_stream_state *st)
     b->lost = !event(&b->to) || REAL(cuEventRecord)(b->to, st->handle);
 }
 
-/* The batch was closed only because nobody else could do it later. */
+/* The batch was closed only because no other thread could close it later. */
 static bool may_grow(struct fr_stream_state *st)
 {
     const struct batch *b = st->count ? newest(st) : NULL;
@@ -255,8 +257,8 @@ static bool must_close(const struct fr_stream_state *st) { return unlikely(!can_
 
 bool fr_timing_before_launch(struct fr_stream_state *st, bool dry)
 {
-    if (atomic_load(&st->blocked)) dry = false; /* it is not known what should be done */
-    /* The batch goes on. Should another thread close it before our launch, fr_timing_after_launch sees that, as it does without this look. */
+    if (atomic_load(&st->blocked)) dry = false; /* the predicted end is unknown */
+    /* The batch goes on. If another thread closes it before the launch, fr_timing_after_launch sees that, as it does without this check. */
     if (likely(!dry && atomic_load(&st->open))) return false;
     fr_stream_state_lock(st);
     if (st->open && dry) {
@@ -281,7 +283,7 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
     atomic_fetch_add_explicit(&prediction->pending, 1, memory_order_relaxed);
 }
 
-/* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held many events only take room. */
+/* An unknown kernel gets its own batch, so that it is measured sooner. In a blocked stream many events would only use up batches. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
     if (atomic_load(&st->blocked)) return b->launches % BATCH_LAUNCHES == 0;
@@ -311,7 +313,8 @@ void fr_timing_launch_failed(struct fr_stream_state *st)
 
 /* ---- the end ---- */
 
-/* Open batches of several streams ran together and are found done together: of what was predicted, no more than the time since the one before. */
+/* Open batches of several streams ran together and are found done together. Each counts with its predicted time, but with no more than the
+ * time since the one before. */
 static uint64_t not_counted_yet(struct fr_paced_card *p, uint64_t ns)
 {
     uint64_t now = clock_now(), from = atomic_exchange(&p->open_done, now), granted = atomic_load(&p->granted);
@@ -341,7 +344,7 @@ static void look_later(struct fr_stream_state *st)
     end_wait(st, card);
 }
 
-/* It says for what it waits. True: that is done. */
+/* Shows in `waits_for` what it waits for. True: that is done. */
 static bool wait_in_driver(struct fr_stream_state *st, CUevent event)
 {
     struct fr_paced_card *card = begin_wait(st);
@@ -353,7 +356,7 @@ static bool wait_in_driver(struct fr_stream_state *st, CUevent event)
     return over;
 }
 
-/* No event says when the oldest is done. The driver says it of all of the context, but not beside a capture. */
+/* No event shows when the oldest batch is done. The driver can wait for the whole context, but not during a capture. */
 static void wait_for_all(struct fr_stream_state *st)
 {
     uint32_t until = atomic_load(&st->finished) + closed(st);
@@ -369,9 +372,9 @@ static void wait_for_oldest(struct fr_stream_state *st)
     if (!over && closed(st) && atomic_load(&st->finished) == finished) at(st, 0)->lost = true;
 }
 
-/* What stands in an open batch has no event behind it. One that is recorded now ends it, and measures it if it is still at work. (If the
- * stream is gone, fr_stream_states_close() has closed the batch.) Where this thread can record none, the one that launches is just about
- * to. True: the batch is done. */
+/* The work of an open batch has no event behind it. An event recorded now ends the batch, and measures it if it still runs. (If the stream
+ * is gone, fr_stream_states_close() has closed the batch.) Where this thread can record no event, the thread that launches is about to.
+ * True: the batch is done. */
 static bool drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);

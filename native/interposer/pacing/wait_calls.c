@@ -1,5 +1,5 @@
-/* The calls by which a program makes a stream wait. The open batch is closed there, so that what stands before the wait is not taken
- * for stalled. */
+/* The hooks of calls by which a program makes a stream wait. They close the open batch, so that the work before the wait does not look
+ * stalled. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
@@ -28,7 +28,7 @@ static void cut(CUstream s, bool own)
     fr_stream_state_done(st);
 }
 
-/* What is launched into the stream NULL later waits for this one. */
+/* Work that is launched later into the NULL stream waits for this stream, so the NULL stream's batch is closed, too. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
     CUcontext of = fr_gate_context_of(s), before = NULL;
@@ -52,7 +52,7 @@ static void cut_here(CUstream s, bool own, bool by_host)
     WAITS(name, false, by_host, parameters, arguments) \
     WAITS(name##_ptsz, true, by_host, parameters, arguments)
 
-/* An event of a capture draws the stream that waits for it into that. */
+/* Waiting for an event of a capture draws the stream into that capture. */
 static CUresult wait_event(CUresult (*real)(CUstream, CUevent, unsigned), CUstream s, bool own, CUevent e, unsigned flags)
 {
     if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;

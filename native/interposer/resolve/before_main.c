@@ -1,8 +1,9 @@
-/* A program that is itself linked with libcuda.so.1 has the driver loaded before main, where this library is not there. With it, the
- * driver is loaded then too, and not within the program's first call. Every other program loads it at its first call, or never.
+/* Opens the driver before main in programs that are themselves linked with libcuda.so.1. Without this library such a program has the driver
+ * loaded before main, too, and not within its first call. Every other program loads the driver at its first call, or never.
  *
- * This runs at the start of every process, and most use no CUDA. So until the name is found it touches only memory that the dynamic linker
- * has just used: its code stands at the front of .text, next to the tables of symbols, and it neither calls a function nor reads a constant. */
+ * This runs at the start of every process, and most processes do not use CUDA. So until the name is found, it touches only memory that the
+ * dynamic linker has just used: its code is at the front of .text, next to the symbol tables, and it neither calls a function nor reads a
+ * constant. */
 #include "base/compiler.h"
 #include "base/text.h"
 #include "resolve/driver.h"
@@ -28,5 +29,5 @@ __attribute__((constructor)) static void open_driver_before_main(void)
 {
     const struct link_map *program = _r_debug.r_map;
     if (likely(!program || !program->l_ld || !is_linked_with_driver(program))) return;
-    if (fr_in_programs_namespace() && !fr_driver_open_early()) dlerror(); /* not an error of the program's */
+    if (fr_in_programs_namespace() && !fr_driver_open_early()) dlerror(); /* clears the error: it is not the program's */
 }

@@ -1,6 +1,6 @@
-/* dlsym and dlvsym. Names of the table, and the four dl names themselves, are looked up by the C library first; when what
- * it found lies in a driver library (of any copy, by whatever path, in whatever namespace) the answer is our function of
- * that name. What lies elsewhere, a wrapper of the application's own, stays the answer. */
+/* dlsym and dlvsym. For names of the table, and for the four dl names themselves, the C library looks first. If the function that it
+ * found is in a driver library (any copy, by any path, in any namespace; for the dl names: in the C library), the call returns this
+ * library's function of that name. A function found elsewhere, such as a wrapper of the application's own, is returned unchanged. */
 #include "resolve/dl.h"
 
 #include "base/compiler.h"
@@ -26,9 +26,9 @@ static bool is_libc(const struct link_map *object)
     return fr_same(soname, "libc.so.6") || fr_same(soname, "libdl.so.2");
 }
 
-/* ---- what the C library found -> what we answer ---- */
+/* ---- the function that the C library found -> the function to return ---- */
 
-struct wanted { const char *name, *version; int symbol, number; }; /* of the table, or of enum fr_libc */
+struct wanted { const char *name, *version; int symbol, number; }; /* symbol: of the table; number: of enum fr_libc */
 
 static void *ours(const struct wanted *w)
 {
@@ -51,7 +51,7 @@ static void *in_place_of(const struct wanted *w, void *found)
     return there ? there : ours(w);
 }
 
-/* ---- RTLD_NEXT: the C library would look from where its caller is, and we would be that. So we look ourselves. ---- */
+/* ---- RTLD_NEXT: the C library starts at its caller's object, which would be this library. So the search is done here. ---- */
 
 struct next { const struct wanted *wanted; uintptr_t caller; bool passed; void *found; };
 
@@ -82,7 +82,7 @@ static int look_behind(struct dl_phdr_info *object, size_t size, void *data)
     return next->found != NULL;
 }
 
-/* Behind us nobody has a driver's names unless by another way; the driver that we stand for is behind the caller. */
+/* Normally no object behind this library has the driver's names. The driver that this library stands for counts as behind the caller. */
 static void *find_next(const struct wanted *w, const void *caller)
 {
     struct next next = {w, (uintptr_t)caller, false, NULL};

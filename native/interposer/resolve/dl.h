@@ -1,6 +1,6 @@
-/* The parts of dlsym, dlvsym, dlopen and dlmopen. dl_stubs.S turns a call into a struct fr_dl_call and asks the function of
- * ours what to do: it says where to go on with the (possibly changed) arguments, the C library's own function, as if the
- * caller had called that; or NULL, and the answer is in `a`. */
+/* The library's replacements for dlsym, dlvsym, dlopen and dlmopen. dl_stubs.S turns a call into a struct fr_dl_call and passes it to the
+ * functions below. They return the C library's own function, to which the stub jumps with the (possibly changed) arguments as if the
+ * program had called it directly, or NULL, and then `a` holds the result of the call. */
 #ifndef FRACTILE_RESOLVE_DL_H
 #define FRACTILE_RESOLVE_DL_H
 
@@ -22,7 +22,7 @@ static inline void *fr_dl_answer(struct fr_dl_call *call, void *answer)
     return NULL;
 }
 
-/* dl_rebind.c: objects that were opened with RTLD_DEEPBIND find the C library's dlsym before ours. */
+/* dl_rebind.c: objects that were opened with RTLD_DEEPBIND find the C library's dlsym before this library's. */
 extern _Atomic bool fr_rebind_pending;
 void fr_rebind(void);
 

@@ -1,6 +1,6 @@
-/* dlopen and dlmopen. Whoever opens a driver library, by whatever name or path, gets this library; without a driver nobody
- * gets anything, as on a machine without one. A new namespace gets this library first: what is loaded first is in the scope of
- * everything that is loaded into the namespace after it. */
+/* dlopen and dlmopen. A program that opens a driver library, by any name or path, gets this library. Without a driver the call fails, as
+ * on a machine without one. Into a new namespace this library is loaded first, because the first object is in the scope of everything
+ * that is loaded into the namespace later. */
 #include "base/compiler.h"
 #include "resolve/dl.h"
 #include "resolve/driver.h"
@@ -20,14 +20,14 @@ static void *real_dlmopen(Lmid_t namespace, const char *file, int mode)
     return open ? open(namespace, file, mode) : NULL;
 }
 
-/* Of the path that we were loaded by; a relative one may lead elsewhere by now, our soname is as good in our namespace. */
+/* The path by which this library was loaded. A relative path may lead elsewhere by now; in this library's namespace its soname works as well. */
 static const char *own_name(void)
 {
     const struct link_map *self = fr_self();
     return self && self->l_name[0] == '/' ? self->l_name : "libcuda.so.1";
 }
 
-/* ---- what is asked for ---- */
+/* ---- which library is being opened ---- */
 
 enum kind { OTHER, DRIVER, NO_DRIVER };
 
@@ -41,18 +41,18 @@ static enum kind kind_of(const char *file, int mode)
 {
     bool nvml;
     if (!fr_driver_name(file, &nvml)) return OTHER;
-    if (has(file, '/') && access(file, F_OK)) return OTHER; /* the C library says why */
+    if (has(file, '/') && access(file, F_OK)) return OTHER; /* the C library reports the error */
     if ((mode & RTLD_NOLOAD) && !fr_driver_wanted(nvml)) return NO_DRIVER;
     return fr_driver_found(nvml) ? DRIVER : NO_DRIVER;
 }
 
-/* A name that is not found; it stands in the message of dlerror. */
+/* A name that is never found; it appears in the message of dlerror. */
 static const char absent[] = "libcuda.so.1 or libnvidia-ml.so.1 of the NVIDIA driver";
 
 /* ---- dlopen ---- */
 
-/* With a path the caller does not matter, so we may stay in between and look at what was loaded; without one its run
- * path does, so that has to wait until we are called next. */
+/* With a path, the caller does not matter, so this library can make the call itself and look at the loaded objects afterwards. Without a
+ * path, the caller's run path matters, so the rebinding has to wait until the next call. */
 static void *open_deeply(struct fr_dl_call *call)
 {
     const char *file = call->a;
@@ -80,7 +80,7 @@ void *fr_on_dlopen(struct fr_dl_call *call)
 
 /* ---- dlmopen ---- */
 
-enum { NAMESPACES = 16 }; /* that the C library has */
+enum { NAMESPACES = 16 }; /* the C library's maximum */
 static struct namespace { void *_Atomic handle; size_t objects; } made[NAMESPACES];
 
 static size_t objects_with(void *handle)
@@ -102,7 +102,7 @@ static void remember(void *handle)
     }
 }
 
-/* When there are no more namespaces: one of ours in which nothing but this library is left. */
+/* When all namespaces are taken: one made here in which only this library is left. */
 static void *emptied(void)
 {
     for (int i = 0; i < NAMESPACES; i++) {
@@ -124,7 +124,7 @@ static void *in_new_namespace(struct fr_dl_call *call, enum kind kind)
 {
     Lmid_t namespace;
     void *handle = new_namespace(&namespace);
-    if (!handle) return fr_dl_answer(call, NULL); /* dlerror speaks of our attempt */
+    if (!handle) return fr_dl_answer(call, NULL); /* dlerror reports the attempt made here */
     call->a = (void *)namespace;
     return kind == DRIVER ? fr_dl_answer(call, handle) : fr_libc(FR_DLMOPEN);
 }
@@ -137,7 +137,7 @@ void *fr_on_dlmopen(struct fr_dl_call *call)
     if (!file || fr_driver_contains(call->caller)) return fr_libc(FR_DLMOPEN);
     enum kind kind = kind_of(file, mode);
     if (kind == NO_DRIVER) call->b = (void *)absent;
-    /* Within a namespace of its own there is nobody to be bound before, except this library. */
+    /* In another namespace RTLD_DEEPBIND could only bypass this library. */
     if (namespace != LM_ID_BASE) call->c = (void *)(intptr_t)(mode & ~RTLD_DEEPBIND);
     if (namespace == LM_ID_NEWLM && kind != NO_DRIVER) return in_new_namespace(call, kind);
     if (kind == DRIVER) return fr_dl_answer(call, real_dlmopen(namespace, own_name(), mode));

@@ -1,8 +1,8 @@
-/* Objects opened with RTLD_DEEPBIND look into their own libraries first, and so find the C library's dlsym and dlopen (and
- * a real libnvidia-ml) before ours. After such an object was loaded, what it and its libraries import of those names is
- * bound to ours, place by place: what the loader would have written, had it looked in the usual order.
+/* Objects opened with RTLD_DEEPBIND look into their own libraries first, so they find the C library's dlsym and dlopen (and a real
+ * libnvidia-ml) before this library's. After such an object is loaded, its imports of those names, and its libraries' imports, are rebound
+ * to this library one by one: the loader would have written the same values if it had searched in the usual order.
  *
- * Only constructors that ran in between have seen the others. */
+ * Only constructors that ran in between have used the other functions. */
 #include "base/text.h"
 #include "resolve/dl.h"
 #include "resolve/driver.h"
@@ -61,10 +61,10 @@ static bool in_driver(const void *address)
     return fr_driver_contains(address) || (dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) && object && fr_is_driver(object));
 }
 
-/* What belongs into a place that now holds `value`; NULL: it is right, or not our concern. */
+/* The right value for an import that now holds `value`. NULL: it is right already, or not to be changed. */
 static void *right_value(const struct object *o, const char *name, const void *value)
 {
-    bool unbound = (uintptr_t)value >= o->begin && (uintptr_t)value < o->end; /* lazy: still the object's own stub */
+    bool unbound = (uintptr_t)value >= o->begin && (uintptr_t)value < o->end; /* lazy binding: still the object's own stub */
     int number = fr_begins(name, "dl") ? fr_libc_number(name) : -1;
     if (number >= 0) return unbound || value == fr_libc((enum fr_libc)number) ? fr_own_libc_function(number) : NULL;
     int symbol = fr_symbol(name);
@@ -99,7 +99,7 @@ static int rebind_object(struct dl_phdr_info *seen, size_t size, void *data)
 void fr_rebind(void)
 {
     atomic_store(&fr_rebind_pending, false);
-    /* Somebody else's dlsym comes before ours in the usual order (a sanitizer's): then theirs is the right one. */
+    /* If another library's dlsym (a sanitizer's) comes before this library's in the usual order, that one is right. */
     if (fr_real_dlsym(RTLD_DEFAULT, "dlsym") != fr_own_libc_function(FR_DLSYM)) return;
     fr_each_object(rebind_object, NULL);
 }

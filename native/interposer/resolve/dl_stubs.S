@@ -1,5 +1,5 @@
-/* dlsym, dlvsym, dlopen, dlmopen as exported. The C library looks at the return address of its caller (RTLD_NEXT,
- * RTLD_DEFAULT, namespaces, run paths), so what is not for us is jumped to with the stack as we found it. */
+/* The exported dlsym, dlvsym, dlopen and dlmopen. The C library looks at the return address of its caller (RTLD_NEXT, RTLD_DEFAULT,
+ * namespaces, run paths). So a call that this library does not handle is passed on by a jump, with the stack as it was. */
 
 #if defined(__x86_64__)
 

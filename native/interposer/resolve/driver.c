@@ -1,6 +1,6 @@
-/* The real libcuda.so.1 and libnvidia-ml.so.1, found as the C library would find them if we did not have their name:
- * directories of LD_LIBRARY_PATH, /etc/ld.so.cache, default directories. They are opened by path, so that our own soname
- * is not taken for theirs; what turns out to be this library once more (mounted under the driver's name) is passed over. */
+/* Finds the real libcuda.so.1 and libnvidia-ml.so.1 as the C library would if this library did not have the same name: in the directories
+ * of LD_LIBRARY_PATH, in /etc/ld.so.cache, in the default directories. They are opened by path, so that the loader does not confuse them
+ * with this library by its soname. Another copy of this library (mounted under the driver's name) is ignored. */
 #include "resolve/driver.h"
 
 #include "base/text.h"
@@ -80,7 +80,7 @@ static void *in_search_path(const char *list, const char *file)
     return NULL;
 }
 
-/* /etc/ld.so.cache in the form that glibc has written since 2.2, by itself or behind the old form. */
+/* /etc/ld.so.cache in the format that glibc has written since 2.2, alone or after the old format. */
 struct cache_entry { int32_t flags; uint32_t key, value, os_version; uint64_t hardware; };
 struct cache { char magic[20]; uint32_t count, strings_length; uint8_t flags, padding[3]; uint32_t extensions, unused[3]; struct cache_entry entries[]; };
 static const char cache_magic[] = "glibc-ld.so.cache1.1", old_magic[] = "ld.so-1.7.0";
@@ -229,7 +229,7 @@ bool fr_driver_contains(const void *address)
     return false;
 }
 
-/* ---- what is a driver library ---- */
+/* ---- is this a driver library? ---- */
 
 static bool is_name(const char *name, const char *stem)
 {

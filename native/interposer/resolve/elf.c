@@ -1,5 +1,5 @@
-/* Loaded ELF objects, read where they lie: names and symbols are found here without asking dlsym, which we replace, and
- * without symbol versions, which differ between C libraries. */
+/* Reads loaded ELF objects in memory. Names and symbols are found without dlsym, which this library replaces, and without symbol versions,
+ * which differ between C libraries. */
 #include "resolve/elf.h"
 
 #include "base/text.h"
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The C library has made d_ptr an address already, other loaders leave an offset. */
+/* The C library has already turned d_ptr into an address. Other loaders leave it an offset. */
 const void *fr_elf_place(uintptr_t base, const ElfW(Dyn) *dynamic, int64_t tag)
 {
     for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
@@ -79,7 +79,7 @@ void *fr_elf_symbol(uintptr_t base, const ElfW(Dyn) *dynamic, const char *name)
     return gnu ? by_gnu_hash(&in, gnu) : old ? by_hash(&in, old) : NULL;
 }
 
-/* Nobody else calls itself libcuda.so.1 and exports dlsym. */
+/* No other library has the soname libcuda.so.1 and exports dlsym. */
 bool fr_elf_ours(uintptr_t base, const ElfW(Dyn) *dynamic)
 {
     return fr_same(fr_elf_soname(base, dynamic), "libcuda.so.1") && fr_elf_symbol(base, dynamic, "dlsym");

@@ -1,4 +1,4 @@
-/* This library among the loaded objects: there may be one in every namespace. */
+/* Finds this library among the loaded objects: every namespace may have a copy of its own. */
 #include "resolve/instance.h"
 
 #include "resolve/elf.h"
@@ -30,7 +30,7 @@ const struct link_map *fr_instance(const struct link_map *here)
     return here;
 }
 
-/* Read out of our own table of symbols, so that nothing here refers to the stubs, which refer to all of this. */
+/* Read from this library's own symbol table, so that this file does not depend on the stubs, which depend on this file. */
 void *fr_own_libc_function(int number)
 {
     const struct link_map *self = fr_self();

@@ -1,7 +1,7 @@
-/* The C library's own dlsym, dlvsym, dlopen, dlmopen and dl_iterate_phdr: read out of libc.so.6 (glibc 2.34 and later) or
- * libdl.so.2 as they are loaded in this namespace. dlvsym would have to know a version per glibc and architecture, _dl_sym is
- * private, and a sanitizer's functions of these names do not work before it has found the real ones, which it does with
- * dlsym: hence also not by dl_iterate_phdr, except in namespaces other than the program's, where no sanitizer is. */
+/* Finds the C library's own dlsym, dlvsym, dlopen, dlmopen and dl_iterate_phdr by reading libc.so.6 (glibc 2.34 and later) or libdl.so.2
+ * as loaded in this namespace. The other ways do not work: dlvsym would need a version per glibc and architecture, and _dl_sym is private.
+ * A sanitizer's functions of these names do not work before it has found the real ones, which it does with dlsym. So this code does not
+ * use dl_iterate_phdr either, except in namespaces other than the program's, where there is no sanitizer. */
 #include "resolve/libc.h"
 
 #include "base/compiler.h"

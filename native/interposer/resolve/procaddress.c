@@ -1,12 +1,12 @@
 /* cuGetProcAddress.
  *
- * The driver answers first. Which of our functions goes in place of its answer is read off the pointer: it is the driver's
- * function for one of the table's symbols. The name alone would not do (cuMemAlloc is the 32-bit form up to version 3020
- * and cuMemAlloc_v2 after it, and with per-thread streams many names mean another function again); it decides only where the
- * pointer does not: when the driver has one function under several names, or one that it exports under no name.
+ * The driver is called first. The pointer that it returns tells which function of this library replaces it: the pointer is the driver's
+ * function for one of the table's symbols. The name alone is not enough (cuMemAlloc is the 32-bit form up to version 3020 and cuMemAlloc_v2
+ * after it, and with per-thread streams many names mean yet another function). The name decides only where the pointer cannot: if the
+ * driver has one function under several names, or exports it under no name.
  *
- * What a driver younger than the table has as a new form of a function that accounts is not found: the caller has older forms
- * to fall back on, and an allocation past the ledger would be worse. */
+ * If a driver newer than the table has a new form of a function that accounts, the call reports that it was not found: programs can use
+ * the older forms, and an allocation that bypasses the ledger would be worse. */
 #include "base/compiler.h"
 #include "base/message.h"
 #include "resolve/driver.h"
@@ -22,8 +22,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { PER_THREAD = 2 }; /* of the flags */
-enum { NOT_FOUND = 1 }; /* of the status */
+enum { PER_THREAD = 2 }; /* a value of the flags */
+enum { NOT_FOUND = 1 }; /* a value of the status */
 
 struct answer { uint16_t name; uint16_t version; uint8_t thread; uint16_t symbol; };
 static const struct answer answers[] = {
@@ -35,13 +35,13 @@ enum { ANSWERS = sizeof answers / sizeof *answers };
 
 enum { PLACES = 4096 }; /* a power of two, several times FR_CUDA_SYMBOLS */
 enum { SEVERAL = -2 };
-/* `symbol` is its number plus one: 0 is a place that somebody is about to fill */
+/* `symbol` is the symbol's number plus one; 0: another thread is about to fill it in */
 static FR_LARGE struct place { void *_Atomic function; _Atomic int symbol; } places[PLACES];
 static _Atomic bool filled;
 
 static size_t start(const void *function) { return ((uintptr_t)function * 0x9E3779B97F4A7C15ull) >> 52; }
 
-/* Two threads may do this at the same time: they write the same. */
+/* Two threads may do this at the same time: they write the same values. */
 static void enter(void *function, int symbol)
 {
     for (size_t i = start(function);; i = (i + 1) % PLACES) {
@@ -79,7 +79,7 @@ static int symbol_of(const void *function)
 
 struct question { const char *name; int version; bool per_thread; };
 
-/* The newest form that is no newer than the version; the oldest there is, if all are. */
+/* The newest form that is not newer than the version, or the oldest form if all are newer. */
 static int form(int name, const struct question *q, int thread)
 {
     const struct answer *newest = NULL, *oldest = NULL;
@@ -106,7 +106,7 @@ static int newest_version(int name)
     return version;
 }
 
-/* Is the driver's answer the form that the table knows as the newest, under an address that it does not export? */
+/* Is the driver's function the newest form that the table knows, at an address that the driver does not export? */
 static bool still_the_newest(const struct question *q, uint64_t flags, const void *found)
 {
     void *known = NULL;
@@ -120,7 +120,7 @@ static bool still_the_newest(const struct question *q, uint64_t flags, const voi
     return known == found;
 }
 
-/* ---- the driver's answer -> ours ---- */
+/* ---- the driver's function -> this library's ---- */
 
 static void *instead(int symbol, void *found)
 {
@@ -136,7 +136,7 @@ static void *one_of_several(const struct question *q, void *found)
     return found;
 }
 
-/* NULL: this must not be given to the caller. */
+/* NULL: the caller must not get this function. */
 static void *ours(const struct question *q, uint64_t flags, void *found)
 {
     int symbol = symbol_of(found);

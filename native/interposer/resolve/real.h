@@ -1,8 +1,8 @@
-/* The real functions. gen/symbols.h has FR_<symbol> for every symbol of the table.
+/* The driver's real functions. gen/symbols.h has FR_<symbol> for every symbol of the table.
  *
- * A place of fr_real is empty until its first use; REAL finds the driver and the function then, so a call through it always
- * works. What the driver does not have answers CUDA_ERROR_NOT_FOUND, without a driver CUDA_ERROR_NO_DEVICE (NVML:
- * FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND). fr_driver_has says whether the driver has it. */
+ * An entry of fr_real is empty until its first use. REAL finds the driver and the function then, so a call through it always works. A
+ * function that the driver lacks returns CUDA_ERROR_NOT_FOUND, and without a driver CUDA_ERROR_NO_DEVICE (NVML: FUNCTION_NOT_FOUND,
+ * LIBRARY_NOT_FOUND). fr_driver_has reports whether the driver has a function. */
 #ifndef FRACTILE_RESOLVE_REAL_H
 #define FRACTILE_RESOLVE_REAL_H
 

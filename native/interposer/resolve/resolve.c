@@ -1,8 +1,8 @@
-/* The table of symbols at run time: name -> number -> our function, and number -> the driver's function.
+/* Finds the driver's function for a symbol's number.
  *
- * Nothing is found before it is needed: fr_real starts empty (no relocation is paid by a program that uses no CUDA), and a
- * call through an empty place (REAL, or a thunk of thunks.S) comes here first. Finding a function twice at the same time
- * finds the same, so no lock is needed. */
+ * No function is looked up before it is needed: fr_real starts empty (a program that uses no CUDA pays for no relocation), and a call
+ * through an empty entry (REAL, or a thunk of thunks.S) comes here first. If two threads look up a function at the same time, they find the
+ * same one, so no lock is needed. */
 #include "base/compiler.h"
 #include "base/message.h"
 #include "resolve/driver.h"
@@ -14,7 +14,7 @@
 enum { NO_DEVICE = 100, CUDA_NOT_FOUND = 500, NVML_LIBRARY_NOT_FOUND = 12, NVML_FUNCTION_NOT_FOUND = 13 };
 
 FR_LARGE void *fr_real[FR_SYMBOLS];
-/* ---- what is called in place of what is not there ---- */
+/* ---- functions that are called in place of missing ones ---- */
 
 static int no_device(void) { return NO_DEVICE; }
 static int cuda_not_found(void) { return CUDA_NOT_FOUND; }

@@ -1,4 +1,4 @@
-/* The table of symbols: a name is found by binary search, and the number of a symbol is its place everywhere. */
+/* The table of symbols. A name is found by binary search. The number of a symbol is its index in all tables. */
 #include "resolve/symbol_table.h"
 
 #include "base/text.h"

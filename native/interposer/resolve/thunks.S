@@ -1,9 +1,9 @@
-/* One thunk per symbol: goes on to the driver's function with nothing touched. Weak: a C function of the same name, a hook,
- * takes its place. thunks.inc names all symbols, with their numbers. */
+/* One thunk per symbol, which jumps to the driver's function with all arguments untouched. Thunks are weak: a C function of the same name,
+ * a hook, replaces one. thunks.inc names all symbols and their numbers. */
 
 #if defined(__x86_64__)
 
-/* The driver's function, or by way of fr_resolve when it is called for the first time. %r11 belongs to nobody here. */
+/* Jumps to the driver's function, at the first call by way of fr_resolve. Between a caller and its callee, %r11 is free for use. */
 #define THUNK(name, index)                 \
     .p2align 4;                            \
     .weak name; .type name, @function;     \
@@ -77,7 +77,7 @@ first_call: /* number in %r11d; keeps every register that can hold an argument *
 
 #elif defined(__aarch64__)
 
-/* x16 and x17 belong to nobody between caller and callee. */
+/* Between a caller and its callee, x16 and x17 are free for use. */
 #define THUNK(name, index)                 \
     .p2align 4;                            \
     .weak name; .type name, %function;     \
@@ -145,7 +145,7 @@ first_call: /* number in w16; keeps every register that can hold an argument */
 
 #include "thunks.inc"
 
-/* Where each function of ours is, as a distance: nothing for the loader to relocate. */
+/* The distance of each function of this library from the table: needs no relocation by the loader. */
 #undef THUNK
 #undef REFUSE
 #define THUNK(name, index) .long name - fr_functions;

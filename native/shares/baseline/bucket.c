@@ -1,16 +1,16 @@
-/* The baseline that the shares are compared with: a token bucket steered by utilisation, as widely used limiters have it. Used
- * here only, to be measured beside the arbiter; preloaded into a tenant in place of Fractile's library.
+/* The baseline with which the shares are compared: a token bucket controlled by utilisation, as in widely used limiters. It is used only here,
+ * to be measured beside the arbiter, and is preloaded into a tenant in place of Fractile's library.
  *
  *   - A launch takes as many tokens as its grid has blocks, whatever their size and time. It waits, in naps of 10 ms, only
  *     while the bucket is already below zero: one launch always passes, however large.
- *   - Every 120 ms a thread asks NVML for the utilisation of the container's processes over the last second, and moves the
+ *   - Every 120 ms a thread reads from NVML the utilisation of the container's processes over the last second, and changes the
  *     refill by a step that grows with the square of the number of SMs and with the distance from the target, at least 5 points.
- *     The bucket gets the refill, up to what fits; it is never drained.
- *   - A soft limit's target rises by a tenth every 30 rounds while the card has idle time, and falls back when a process comes.
- *   - Graphs, cooperative launches and copies pass.
+ *     The refill is added to the bucket, up to its capacity; the bucket is never drained.
+ *   - A soft limit's target rises by a tenth every 30 rounds while the card has idle time, and falls back when a new process starts.
+ *   - Graphs, cooperative launches and copies are not limited.
  *
- * Each process has a bucket of its own, steered by the utilisation of all of its container. In the directory FRACTILE_DIR the
- * file `bucket` says "CORES LIMIT" in percent (LIMIT 0: hard), and in `pids` the container's processes write theirs. */
+ * Each process has a bucket of its own, controlled by the utilisation of its whole container. In the directory FRACTILE_DIR the file `bucket`
+ * contains "CORES LIMIT" in percent (LIMIT 0: hard), and the container's processes write their pids to the file `pids`. */
 #include "cuda_abi.h"
 #include "nvml_abi.h"
 
@@ -141,7 +141,7 @@ static void begin(void)
     if (nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &card)) return;
     register_pid();
     if (pthread_create(&thread, NULL, controller, NULL)) return;
-    while (!atomic_load(&steering)) sched_yield(); /* the clock stands until it takes part */
+    while (!atomic_load(&steering)) sched_yield(); /* the clock stands still until the thread takes part */
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s,

@@ -1,11 +1,11 @@
-/* The driver API, as far as gpu-tenant calls it. */
+/* Declarations of the driver functions that gpu-tenant calls. */
 #ifndef SHARES_GPU_DRIVER_H
 #define SHARES_GPU_DRIVER_H
 
 #include "cuda_abi.h"
 
-#define NON_BLOCKING 1   /* of a stream */
-#define NO_TIMING 2      /* of an event */
+#define NON_BLOCKING 1   /* flag of a stream */
+#define NO_TIMING 2      /* flag of an event */
 #define SM_COUNT 16      /* attribute of a card */
 #define THREAD_LOCAL 1   /* mode of a capture */
 

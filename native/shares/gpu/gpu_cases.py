@@ -1,4 +1,5 @@
-"""The cases for a real card: kernels of three kinds, 20 us to half a second; who shares the card, on what terms."""
+"""The cases for a real card: kernels of three kinds, 20 us to half a second; which of them share the card on which
+terms."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from cases import Case, Workload
 from host import Tenant
 
-FULL = 0  # blocks: as many as the card holds at once
+FULL = 0  # blocks: as many as the card can run at once
 FEW = 8
 
 
@@ -97,7 +98,7 @@ TOGETHER: list[tuple[list[int], list[tuple[str, ...]]]] = [
         [("matmul 1ms", "memory 1ms", "spin 2ms", "burst"), ("spin 20us", "processes", "matmul 50us", "memory 10ms")],
     ),
 ]
-TRIAL = ("alone 50", "pair 70/30", "idle neighbour")  # of each the first
+TRIAL = ("alone 50", "pair 70/30", "idle neighbour")  # the first of each
 
 
 def _add(table: list[Case], group: str, tenants: list[Tenant], loads: list[Workload], due: list[float]) -> None:
@@ -109,7 +110,7 @@ def _tenant(w: Workload, cores: int, limit: int = 0) -> Tenant:
 
 
 def table() -> list[Case]:
-    """At 100 alone: a promise of half and no limit. Below, and in the last case of every group: hard limits."""
+    """Alone at 100: a guarantee of half and no limit. Below that, and in the last case of every group: hard limits."""
     out: list[Case] = []
     for share, names in ALONE.items():
         for w in (LOADS[n][0] for n in names):

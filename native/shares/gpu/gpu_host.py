@@ -1,5 +1,6 @@
-"""Runs one case on the machine's card: a directory with slices, the arbiter or none, the tenants, and the board by
-which they begin at one instant and tell what they had done when the window ended. Everything in real time."""
+"""Runs one case on the machine's card: a directory with slices, the arbiter or none, the tenants, and the board. By the
+board the tenants begin at the same instant and report what they had done when the window ended. Everything runs in real
+time."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ READY, GO, START, SEATS, SEAT, MOST = 0, 4, 8, 24, 16, 64  # board.h
 
 
 class NoCard(Exception):
-    """There is nothing to measure on; the text is what was found."""
+    """There is no card to measure on; the text says what was found."""
 
 
 @dataclass
 class Host:
-    """The machine, with its card or (simulated) with a card of simgpu's in real time."""
+    """The machine, with its card or (simulated) with a card of simgpu in real time."""
 
     build: Path
     simulated: bool
@@ -47,7 +48,7 @@ class Host:
         if self.simulated:
             (self.root / "cards.json").write_text(json.dumps(CARDS))
             libraries = str(self.build / "simgpu")
-            # No contents: a fill is to take the card's time, not this machine's while the card is held.
+            # No contents: a fill should take the card's time, not this machine's time while the card is held.
             simulated = {"SIMGPU_DIR": str(self.root), "SIMGPU_CONTENTS_MIB": "0"}
             self.environment |= simulated | {"LD_LIBRARY_PATH": libraries}
             self.environment.pop("SIMGPU_CLOCK", None)
@@ -94,7 +95,7 @@ class Host:
     # ---- a case ----
 
     def amount(self, kind: str, us: str, blocks: str) -> str:
-        """How much work makes a kernel so long on this card; tried once, with nobody else on it."""
+        """The amount of work for a kernel of this length on this card; tried once, with the card otherwise idle."""
         key = (kind, us, blocks)
         if key not in self.amounts:
             command = [str(self.build / "shares/gpu-tenant"), "amount", str(HERE), kind, us, blocks]
@@ -167,7 +168,7 @@ class Host:
         self._await("the end", lambda: all(_seat(board, s)[1] for s in seats), 10)
         done: list[list[int]] = []
         at = 0
-        for count in processes:  # as if all had counted at the end exactly
+        for count in processes:  # scaled as if all had counted exactly at the end
             counts = [_seat(board, at + k) for k in range(count)]
             done.append([0, round(sum(d * window * 1e6 / (ended - begin) for d, ended in counts))])
             at += count
@@ -175,13 +176,13 @@ class Host:
 
 
 def _seat(board: mmap.mmap, index: int) -> tuple[int, int]:
-    """Kernels done, and when that was counted."""
+    """Kernels done, and when they were counted."""
     done, ended = struct.unpack_from("<QQ", board, SEATS + SEAT * index)
     return int(done), int(ended)
 
 
 def end_on_signals(host: Host) -> None:
-    """No process and no file stays behind."""
+    """Leaves no process and no file behind."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         host.close()

@@ -1,11 +1,12 @@
 """make -C native gpu-shares: a matrix of shares on a real card, with library and arbiter.
 
-Every workload runs once alone without the library: what it does per second is its whole. Then the cases; a share is
-what a tenant did per second as part of that, its error how far that is from what it was due. Progress with the time
-left; then the worst cases, and as the last line the figures as JSON. With a row per case they go to docs/results, named
-by card, driver and date. Ends with 1 when a figure misses its bar or a case failed, with 77 when there is no card.
+Every workload first runs alone, without the library: its work per second counts as 100 percent. In the cases, a share
+is a tenant's work per second as part of that; its error is the distance from its target. The output has lines of
+progress with the time left, then the worst cases, and as the last line the figures as JSON. The figures, with a row per
+case, are also written to docs/results, named by card, driver and date. The exit status is 1 if a figure misses its bar
+or a case failed, and 77 if there is no card.
 
-GPU_SHARES_SIMULATED=1 tries three short cases on a card of simgpu's in real time and keeps no result."""
+GPU_SHARES_SIMULATED=1 tries three short cases on a card of simgpu in real time and keeps no result."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ NEEDS = (
     "driver (libcuda.so.1, libnvidia-ml.so.1); found: "
 )
 FAILED = Verdict([], [100.0], 0.0, [], [])
-UNMEASURED = "convergence_ms_p95"  # nobody arrives or departs here
+UNMEASURED = "convergence_ms_p95"  # no tenant arrives or departs here
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Measured:
 
 
 class Progress:
-    """Lines of what is done, with the time that the rest will take."""
+    """Prints what is done, with the time that the rest will take."""
 
     def __init__(self, runs: int, window: int) -> None:
         self.runs, self.done, self.began = runs, 0, time.monotonic()
@@ -97,7 +98,7 @@ class Matrix:
         return Measured(case, judge.judge(case, books, [self.alone[w.kind] for w in case.loads]))
 
 
-# ---- what is printed and written ----
+# ---- output ----
 
 
 def _list(values: list[str]) -> str:
@@ -116,7 +117,7 @@ def line(m: Measured) -> str:
 
 
 def row(m: Measured, facts: dict[str, str]) -> dict[str, object]:
-    """One line of the table. Lists have an entry per tenant."""
+    """One line of the table. Lists have one entry per tenant."""
     c, v = m.case, m.verdict
     return {
         "case": c.number,
@@ -142,7 +143,7 @@ def figures(done: list[Measured]) -> dict[str, float | int | None]:
 
 
 def missed(done: list[Measured]) -> list[str]:
-    """Figures of groups that were not run are not judged."""
+    """The figures that miss their bars. Those of groups that were not run are not judged."""
     groups = {m.case.group for m in done}
     found = judge.figures([(m.case, m.verdict) for m in done])
     lacking = {UNMEASURED}

@@ -1,9 +1,9 @@
-/* The kernels are PTX texts beside this file, compiled by the driver. How long one takes on this card is found out by trying:
+/* The kernels: PTX texts beside this file, which the driver compiles. The amount of work for a given length on this card is found by trial
  * before any measurement, so that a kernel is the same piece of work alone and beside others. */
 #include "tenant.h"
 
 #define THREADS 256
-#define BUFFER (256ull << 20) /* above the caches of any card */
+#define BUFFER (256ull << 20) /* larger than the caches of any card */
 #define BLOCKS_PER_SM 4
 
 const char *texts;
@@ -56,7 +56,7 @@ void launch_kernel(const struct kernel *k, CUstream stream)
     MUST(cuLaunchKernel(k->function, blocks, 1, 1, THREADS, 1, 1, 0, stream, (void *[]){&us, &amount, &buffer, &mask}, NULL));
 }
 
-/* ---- how much is so long ---- */
+/* ---- the amount of work for a given length ---- */
 
 static uint64_t least_ns(const struct kernel *k)
 {
@@ -70,8 +70,8 @@ static uint64_t least_ns(const struct kernel *k)
     return least;
 }
 
-/* From so little that it is nothing, doubled until it takes as long as wanted, then by proportion. What launch and wait cost
- * is taken off: the time of a kernel that has nothing to do. */
+/* Starts with a tiny amount, doubles it until the kernel takes the wanted time, then scales it in proportion. The cost of launch and wait, which
+ * is the time of an empty kernel, is subtracted. */
 static uint64_t amount_for(struct kernel *k)
 {
     uint64_t wanted = k->us * 1000, nothing, took = 0;

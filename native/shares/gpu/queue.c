@@ -1,3 +1,4 @@
+/* Counts the finished work of a stream by events: one thread records them, another queries them. See tenant.h. */
 #include "tenant.h"
 
 void queue_open(struct queue *q, CUstream stream, uint64_t depth)

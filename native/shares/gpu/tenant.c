@@ -1,8 +1,8 @@
-/* gpu-tenant: one process of a container on a real card. It is a plain program written to the driver API and knows nothing of
- * the library that may stand in between.
+/* gpu-tenant: one process of a container on a real card. It is a plain program that uses the driver API, and has no knowledge of the library
+ * that may be in between.
  *
  *     gpu-tenant BOARD SEAT PTX key=value ...     launches from the board's start to its end; PTX: the folder with the kernels
- *     gpu-tenant amount PTX KIND US BLOCKS        prints how much work of this kind makes a kernel that takes so long
+ *     gpu-tenant amount PTX KIND US BLOCKS        prints the amount of work of this kind for a kernel that takes US microseconds
  *
  *     loop=async    launches without waiting, until work for about 200 ms is queued
  *     loop=sync     one kernel, wait, next
@@ -12,8 +12,8 @@
  *     kernels=KIND:US:BLOCKS:AMOUNT,...  in turn; KIND is spin, memory or matmul; BLOCKS 0: four for every SM
  *     n= streams=
  *
- * What counts is what was done when the window ended, not what was launched: a thread looks at events behind the launches.
- * Then the process ends at once, with whatever it still has queued. */
+ * Only kernels that were done when the window ended are counted, not all that were launched: a thread looks at events behind the launches.
+ * Then the process ends at once, even if it still has work queued. */
 #include "tenant.h"
 
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static void make_graph(void)
     MUST(cuGraphInstantiateWithFlags(&graph, g, 0));
 }
 
-/* An event about every millisecond, and 200 ms of queue, but at least two batches ahead of the card. */
+/* Records an event about every millisecond, and queues 200 ms of work, but at least two batches ahead of the card. */
 static void prepare(void)
 {
     uint64_t us = 0;

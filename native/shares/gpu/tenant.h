@@ -1,4 +1,4 @@
-/* gpu-tenant's parts: the kernels (kernel.c), and how much of a stream is done (queue.c). */
+/* The parts of gpu-tenant: the kernels (kernel.c), and counting the finished work of a stream (queue.c). */
 #ifndef SHARES_GPU_TENANT_H
 #define SHARES_GPU_TENANT_H
 
@@ -47,12 +47,12 @@ struct kernel {
 
 extern const char *texts; /* the folder with the kernels */
 void open_context(void);
-void set_context(void); /* in another thread */
+void set_context(void); /* makes the context current in another thread */
 void load_kernel(struct kernel *);
 void launch_kernel(const struct kernel *, CUstream);
 int print_amount(char **arguments);
 
-/* ---- queue.c: events in a stream, recorded by one thread, looked at by another ---- */
+/* ---- queue.c: events in a stream, recorded by one thread and queried by another ---- */
 
 struct queue {
     CUstream stream;
@@ -62,7 +62,7 @@ struct queue {
 };
 
 void queue_open(struct queue *, CUstream, uint64_t depth);
-void queue_mark(struct queue *);          /* waits while depth events are not done */
-unsigned queue_take(struct queue *);      /* events done since the last time */
+void queue_mark(struct queue *);          /* waits while `depth` events are not done */
+unsigned queue_take(struct queue *);      /* events done since the last call */
 
 #endif

@@ -1,7 +1,7 @@
 /* The device addresses of a process and the bytes behind them.
  *
- * Device addresses are numbers from a range that the host does not use, so host code that follows one crashes, as on a
- * real machine. Ranges are given in powers of two and reused, so the range cannot run out before the card does. */
+ * Device addresses are numbers from a range that the host does not use, so host code that dereferences one crashes, as on a real machine.
+ * Address ranges are powers of two in size and are reused, so addresses cannot run out before the card's memory does. */
 #include "local.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ void sim_release_address(uint64_t va, size_t size)
     if (classes[c].count == classes[c].room) {
         size_t more = classes[c].room ? classes[c].room * 2 : 16;
         uint64_t *grown = realloc(classes[c].free, more * sizeof *grown);
-        if (!grown) return; /* the address is lost, nothing else */
+        if (!grown) return; /* only the address is lost */
         classes[c].free = grown;
         classes[c].room = more;
     }
@@ -132,7 +132,7 @@ static void *map_object(uint64_t object, size_t size, void *at)
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* From now on the bytes live in the object's file, where another process finds them. */
+/* Moves the bytes into the object's file, where another process can map them. */
 bool sim_bytes_publish(struct sim_bytes *b, uint64_t object)
 {
     if (b->object || b->size > sim.contents_limit) return true;
@@ -154,7 +154,7 @@ void sim_bytes_drop(struct sim_bytes *b)
     free(b);
 }
 
-/* NULL when the allocation is so large that its contents are not kept. */
+/* NULL: the allocation is so large that its contents are not kept. */
 void *sim_bytes_touch(struct sim_bytes *b)
 {
     if (b->memory || b->size > sim.contents_limit) return b->memory;
@@ -163,7 +163,7 @@ void *sim_bytes_touch(struct sim_bytes *b)
     return b->memory = p == MAP_FAILED ? NULL : p;
 }
 
-/* Where the host finds the bytes of an address: the address itself when it is the host's. */
+/* The host's pointer to the bytes of an address; for a host address, the address itself. */
 void *sim_contents(uint64_t va, size_t size, bool *on_device)
 {
     struct sim_region *r = sim_region_find(va);

@@ -1,4 +1,4 @@
-/* The table of cuGetProcAddress, from symbols/procaddress.txt. Apart, because here every symbol is only a name. */
+/* The table of cuGetProcAddress, from symbols/procaddress.txt. It has its own file because here every symbol is declared without its type. */
 #include "answers.h"
 
 #define ANSWER(name, version, thread, symbol) extern void symbol(void);

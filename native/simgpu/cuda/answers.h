@@ -1,3 +1,4 @@
+/* The declaration of the table of cuGetProcAddress: see answers.c. */
 #ifndef SIMGPU_ANSWERS_H
 #define SIMGPU_ANSWERS_H
 

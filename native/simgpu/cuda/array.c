@@ -1,4 +1,4 @@
-/* Arrays and mipmapped arrays. Sizes are in bytes of elements, every level counts. */
+/* Arrays and mipmapped arrays. The size is the bytes of all elements of all levels. */
 #include "array.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 enum { FLAG_SPARSE = 0x40, FLAG_DEFERRED = 0x80 };
 #define ALIGNMENT 65536
 
-static struct sim_array *arrays; /* without the levels of others */
+static struct sim_array *arrays; /* without levels of mipmapped arrays */
 
 static void enlist(struct sim_array *a)
 {
@@ -50,7 +50,7 @@ static struct sim_array *describe(struct sim_ctx *ctx, const CUDA_ARRAY3D_DESCRI
 
 static CUresult back(struct sim_array *a, size_t size)
 {
-    if (a->desc.Flags & (FLAG_SPARSE | FLAG_DEFERRED)) return CUDA_SUCCESS; /* memory comes by cuMemMapArrayAsync */
+    if (a->desc.Flags & (FLAG_SPARSE | FLAG_DEFERRED)) return CUDA_SUCCESS; /* its memory is mapped by cuMemMapArrayAsync */
     a->charge = sim_take(a->ctx->card, SIM_ARRAY, (size_t)sim_round(size, sim.granule), size);
     return a->charge ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -92,7 +92,7 @@ static void destroy_one(struct sim_array *a)
     free(a);
 }
 
-/* They go with their context. The handles stay, to be told that they are none. */
+/* Arrays are freed with their context. The handles' memory stays, so that later uses are recognised as invalid. */
 void sim_arrays_forget(struct sim_ctx *ctx)
 {
     for (struct sim_array *a = arrays, *next; a; a = next) {
@@ -131,7 +131,7 @@ API CUresult cuMipmappedArrayDestroy(CUmipmappedArray a) { return destroy(a, tru
 
 static size_t half(size_t n) { return n > 1 ? n / 2 : n; }
 
-/* Fills in the levels and gives the bytes of all. */
+/* Fills in the levels and returns the bytes of all of them. */
 static size_t add_levels(struct sim_array *a, unsigned wanted)
 {
     CUDA_ARRAY3D_DESCRIPTOR d = a->desc;

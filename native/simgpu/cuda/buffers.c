@@ -1,15 +1,15 @@
-/* What a context holds beside itself: the stack of its threads, the buffer of printf, the heap of malloc, and what kernels
- * that launch kernels need. The default sizes are part of what a context costs. The policy says when a new size is taken, how
- * much of the bound it is, and whether the old and the new one are there at the same time while a limit is set.
+/* The buffers of a context: the stack of its threads, the buffer of printf, the heap of malloc, and buffers for kernels that launch kernels.
+ * The default sizes are part of a context's cost. The policy decides when a new size is taken, how much of the bound it is, and whether the
+ * old and the new buffer exist at the same time while a limit is set.
  *
- * The stack also grows at a launch whose kernel has more local memory than a thread has stack, and stays so: the old one is
- * given back first. Nothing shrinks but at cuCtxSetLimit, or at the launch that such a change waits for. */
+ * The stack also grows at a launch whose kernel has more local memory than a thread has stack, and keeps that size; the old one is freed
+ * first. Buffers shrink only at cuCtxSetLimit, or at the launch for which such a change waits. */
 #include "local.h"
 
 #define THREADS_PER_SM 2048
 #define STACK_UNIT 512
-#define SYNC_LEVEL (150 * SIM_MIB) /* of nested synchronisation: as the programming guide has it */
-#define PENDING_LAUNCH 36864       /* a launch that waits on the card: its parameters, and as much as a page beside them */
+#define SYNC_LEVEL (150 * SIM_MIB) /* per level of nested synchronisation, from the programming guide */
+#define PENDING_LAUNCH 36864       /* per launch that waits on the card: its parameters, and up to a page more */
 
 static const size_t defaults[SIM_BUFFERS] = {1024, 1048576, 8388608, 2, 2048};
 
@@ -26,7 +26,7 @@ static uint64_t times(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX / 2 : product;
 }
 
-/* All that a size needs; `value` in the limit's own unit. */
+/* All bytes needed for a size; `value` is in the limit's own unit. */
 static uint64_t needs(const struct sim_ctx *c, int limit, uint64_t value)
 {
     uint64_t bytes = value;
@@ -38,7 +38,7 @@ static uint64_t needs(const struct sim_ctx *c, int limit, uint64_t value)
 
 static uint64_t drawn(uint64_t n) { return sim.policy.seed ? sim_policy_hash(sim.policy.seed, n) : 0; }
 
-/* The bound is all of it; what is taken may be less by the part that came with the context. */
+/* The bound is the whole size. The bytes taken may be less by the part that is included in the context's cost. */
 static uint64_t taken(const struct sim_ctx *c, int limit, uint64_t most)
 {
     uint64_t included = needs(c, limit, defaults[limit]), rest = most - (included < most ? included : most);
@@ -53,7 +53,7 @@ static uint32_t charge(const struct sim_ctx *c, uint64_t bytes, uint64_t most)
     return number;
 }
 
-/* One step under the host's lock, so that nobody else takes in between what is given back. */
+/* One step under the host's lock, so that no other process can take the freed memory in between. */
 static CUresult resize(struct sim_ctx *c, int limit, uint64_t value, bool both)
 {
     struct sim_buffer *b = &c->buffers[limit];
@@ -76,7 +76,7 @@ static enum sim_when when(int limit)
     return limit == SIM_STACK ? sim.policy.stack_when : limit == SIM_PRINTF ? sim.policy.printf_when : sim.policy.heap_when;
 }
 
-/* It will be taken at a launch: until then a library may count it. */
+/* The memory will be taken at a launch. A library may count it before. */
 static CUresult later(struct sim_ctx *c, int limit, uint64_t value)
 {
     struct sim_buffer *b = &c->buffers[limit];
@@ -111,7 +111,7 @@ CUresult sim_buffers_use(struct sim_ctx *c, uint64_t local)
     return r;
 }
 
-/* The host's lock is held. */
+/* With the host's lock. */
 void sim_buffers_drop(struct sim_ctx *c)
 {
     for (int i = 0; i < SIM_BUFFERS; i++) {

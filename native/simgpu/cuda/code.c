@@ -1,7 +1,7 @@
-/* What modules hold of the card: variables in granules of their own; code in pieces, a function or a whole image, which share the
- * blocks of their context. A block goes back with its last piece. Where a piece is put is a policy's choice within one rule
- * (docs/develop/simgpu.md): another block is taken only for a piece that does not fit behind the last one in the newest block. How many
- * blocks that can be is counted here too, with the ledger's slack in mind, and a policy that takes more ends the process. */
+/* The card's memory that modules hold. Variables have granules of their own. Code is in pieces (a function or a whole image) that share the
+ * blocks of their context. A block is freed with its last piece. The policy chooses where to put a piece, within one rule
+ * (docs/develop/simgpu.md): a new block is taken only for a piece that does not fit behind the last one in the newest block. This file also
+ * computes the most blocks that this rule allows, for the ledger's slack. A policy that takes more ends the process. */
 #include "module.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 struct sim_block {
     struct sim_ctx *ctx;
     uint32_t charge, pieces;
-    uint64_t used; /* pieces that went leave their place empty */
+    uint64_t used; /* the place of a freed piece stays empty */
     struct sim_block *next;
 };
 
@@ -39,8 +39,8 @@ static bool runs_on(const struct sim_image *i, unsigned arch)
     return i->text ? i->arch <= arch : i->arch / 10 == arch / 10 && i->arch <= arch;
 }
 
-/* The newest machine code that the card understands, else the newest text; some policies have a liking for text, as
- * CUDA_FORCE_PTX_JIT has. For a card that nothing fits, the largest. */
+/* The newest machine code that runs on the card, else the newest text. Some policies prefer text, like CUDA_FORCE_PTX_JIT. If no image fits
+ * the card, the largest. */
 static const struct sim_image *choose(const struct sim_module *m, const struct sim_ctx *ctx)
 {
     const struct sim_model *model = sim_model_of(sim_card_of(ctx->device));
@@ -75,7 +75,7 @@ static void grant_piece(struct grant *g, uint64_t bytes)
     else g->weight += rounded * (rounded > LARGE ? 2 : 1), g->pieces++;
 }
 
-/* Functions of an image count as its largest one, up to the image. */
+/* Each function of an image counts like the largest one; together they count as the image at most. */
 static struct grant grant_functions(const struct sim_image *i, uint64_t count)
 {
     struct grant g = {0};
@@ -116,7 +116,7 @@ static struct room *room_of(struct sim_ctx *ctx)
 
 static uint64_t most_blocks(const struct room *r) { return least_of(r->pieces, r->weight / (SIM_GRANULE - LARGE) + 1); }
 
-/* A library may count all that the table grants: the newest block has that on it. */
+/* A library may count all blocks that the table allows. The newest block's charge carries that slack. */
 static void set_slack(struct sim_ctx *ctx)
 {
     uint64_t held = 0, most = most_blocks(room_of(ctx)), n = 0;
@@ -167,7 +167,7 @@ static void count(struct sim_load *l, struct grant before)
     set_slack(l->ctx);
 }
 
-/* One more piece of a load: of this function, or NULL: all of the image, which its functions then are part of. */
+/* Adds a piece to a load: of this function, or, if NULL, of the whole image with all its functions. */
 static bool take_piece(struct sim_load *l, const struct sim_kernel *kernel, uint64_t bytes, uint64_t unit)
 {
     struct grant before = grant_of(l);
@@ -246,7 +246,7 @@ static CUresult take_with_variables(struct sim_load *l, const struct sim_kernel 
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* What of the image is not there yet, as one piece. */
+/* Loads the rest of the image as one piece. */
 CUresult sim_load_code(struct sim_load *l)
 {
     uint64_t bytes = l->image->code_bytes;
@@ -277,7 +277,7 @@ bool sim_is_loaded(const struct sim_load *l, const char *function)
     return l->code || (k && has_piece(l, k));
 }
 
-/* One function, where the image says what is its own: what all of them share comes with the first. */
+/* Loads one function, if the image tells its functions apart. The code that all functions share is loaded with the first. */
 CUresult sim_load_one(struct sim_load *l, const char *function)
 {
     const struct sim_kernel *k = sim.policy.module_functions ? kernel_of(l, function) : NULL;
@@ -289,7 +289,7 @@ CUresult sim_load_one(struct sim_load *l, const char *function)
     return take_with_variables(l, k, common + k->bytes, PIECE_UNIT);
 }
 
-/* The region of variables goes with the context, where that goes. */
+/* If the context ends, the region of the variables is freed with it. */
 void sim_load_drop(struct sim_load *l, bool with_context)
 {
     drop_pieces(l);

@@ -1,4 +1,4 @@
-/* Contexts: the per-thread stack, primary contexts, what a context costs, and what a fault does to it. */
+/* Contexts: the per-thread stack, primary contexts, the memory that a context costs, and the effect of a fault on it. */
 #include "local.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ void sim_set_current(struct sim_ctx *ctx)
     if (ctx) stack.at[stack.depth++] = ctx;
 }
 
-/* A fault on the card breaks every context that existed on it, for good. */
+/* A fault on the card breaks every context that existed on it, permanently. */
 CUresult sim_context_check(struct sim_ctx *ctx)
 {
     if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
@@ -75,14 +75,14 @@ static void free_memory_of(struct sim_ctx *c)
 {
     for (size_t i = sim_region_count(); i-- > 0;) {
         struct sim_region *r = sim_region_number(i);
-        bool tied = r->kind != R_MAPPED && r->kind != R_POOL && r->kind != R_POOL_IMPORT && r->kind != R_GRAPH; /* those outlive a context */
+        bool tied = r->kind != R_MAPPED && r->kind != R_POOL && r->kind != R_POOL_IMPORT && r->kind != R_GRAPH; /* these kinds outlive a context */
         if (r->ctx == c && tied) sim_free_region(r);
         else if (r->ctx == c) r->ctx = NULL;
         if (i > sim_region_count()) i = sim_region_count();
     }
 }
 
-/* Green contexts are part of the primary one: where a reset ends that, what they hold ends too. */
+/* Green contexts are part of the primary context: if a reset ends that, they end, too. */
 static void free_children(const struct sim_ctx *c)
 {
     for (struct sim_ctx *child = sim.contexts, *next; child; child = next) {
@@ -91,7 +91,7 @@ static void free_children(const struct sim_ctx *c)
     }
 }
 
-/* The handle itself is not given back: programs do use contexts that they destroyed, and must get an error. */
+/* The handle's memory is not freed: some programs use contexts that they destroyed, and must get an error. */
 void sim_context_free(struct sim_ctx *c)
 {
     free_children(c);
@@ -389,7 +389,7 @@ static CUresult peer(CUcontext other, bool enable)
 API CUresult cuCtxEnablePeerAccess(CUcontext other, unsigned flags) { return flags ? CUDA_ERROR_INVALID_VALUE : peer(other, true); }
 API CUresult cuCtxDisablePeerAccess(CUcontext other) { return peer(other, false); }
 
-/* Accepted, without effect on the model. */
+/* Accepted, but without effect on the model. */
 API CUresult cuCtxSetCacheConfig(int config) { return (void)config, sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 API CUresult cuCtxSetSharedMemConfig(int config) { return (void)config, sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 API CUresult cuCtxResetPersistingL2Cache(void) { return sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }

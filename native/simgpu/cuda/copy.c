@@ -1,5 +1,5 @@
-/* Copies and fills. Bytes move when the call is made, time passes on the engines: a program that orders its accesses
- * with streams and events sees the values it would see on a card. */
+/* Copies and fills. The bytes move when the call is made; the time passes on the engines. A program that orders its accesses with streams and
+ * events sees the same values as on a card. */
 #include "array.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ struct sim_item sim_copy_item(struct sim_ctx *ctx, size_t size, int engine)
     return (struct sim_item){.kind = SIM_COPY, .left_ns = (uint64_t)ns, .engine = (uint8_t)engine};
 }
 
-/* Within the card the SMs' memory path does the work: read and write share its bandwidth. */
+/* Within the card, the SMs' memory path does the copy: reads and writes share its bandwidth. */
 struct sim_item sim_fill_item(struct sim_ctx *ctx, size_t size)
 {
     double ns = LATENCY_NS + 2.0 * (double)size / sim_card_of(ctx->device)->memory_gbps;
@@ -64,7 +64,7 @@ static CUresult copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream han
 
 #define HOST(p) ((CUdeviceptr)(uintptr_t)(p))
 
-/* Each copy exists synchronous and asynchronous, for the legacy and the per-thread default stream. */
+/* Each copy has a synchronous and an asynchronous form, for the legacy and for the per-thread default stream. */
 #define COPIES(sync, sync_ptds, async, async_ptsz, to_type, from_type, to, from, waits)                                 \
     API CUresult sync(to_type d, from_type s, size_t n) { return copy(to, from, n, NULL, waits); }                      \
     API CUresult sync_ptds(to_type d, from_type s, size_t n) { return copy(to, from, n, CU_STREAM_PER_THREAD, waits); } \

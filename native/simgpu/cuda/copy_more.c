@@ -1,5 +1,5 @@
-/* The copies that few programs use: between contexts, from and to arrays by offset, many in one call. All end in the copies of
- * three dimensions in copy.c. A decompression takes the time of writing what comes out; no bytes are unpacked. */
+/* Less common copies: between contexts, from and to arrays by offset, many in one call. All of them use the three-dimensional copies of
+ * copy.c. A decompression takes the time of writing its output; no bytes are unpacked. */
 #include "array.h"
 
 static CUDA_MEMCPY3D line(size_t size)

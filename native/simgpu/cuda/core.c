@@ -1,4 +1,4 @@
-/* Entering and leaving the simulated driver: initialisation, fork, the process's mutex. */
+/* Entry to and exit from the simulated driver: initialisation, fork, the process's mutex. */
 #include "clock.h"
 #include "local.h"
 
@@ -30,7 +30,7 @@ void sim_complain(const char *format, ...)
     if (write(STDERR_FILENO, line, length) < 0) return;
 }
 
-/* A real driver refuses all work in the child of a process that had initialised it. */
+/* A real driver refuses all work in a child that was forked after its initialisation. */
 static void in_child(void)
 {
     bool was = sim.initialised;
@@ -73,14 +73,14 @@ CUresult sim_leave(CUresult result)
 void sim_pause(void) { pthread_mutex_unlock(&mutex); }
 void sim_resume(void) { pthread_mutex_lock(&mutex); }
 
-/* What a driver without the feature answers. */
+/* The result of a driver that lacks the feature. */
 CUresult sim_stub(const char *name)
 {
     if (getenv("SIMGPU_TRACE")) sim_complain("simgpu: %s is not modelled", name);
     return sim.initialised ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Under the virtual clock the waking takes WAKE_NS, about what it takes on a machine; under the real one it takes what it takes. */
+/* Under the virtual clock, waking up takes WAKE_NS, about the time on a real machine. Under the real clock nothing is added. */
 #define WAKE_NS 10000
 
 void sim_nap_until(uint64_t when)
@@ -110,10 +110,10 @@ static bool names_card(const char *word, const struct sim_card *c, int position)
     char *end;
     long number = strtol(word, &end, 10);
     if (*word && !*end) return number == position;
-    return strlen(word) > 4 && !strncasecmp(c->uuid, word, strlen(word)); /* a unique beginning is enough */
+    return strlen(word) > 4 && !strncasecmp(c->uuid, word, strlen(word)); /* a unique prefix is enough */
 }
 
-/* Keeps what the list names, in its order; like the real ones, both lists end at the first name that is unknown. */
+/* Keeps the cards that the list names, in its order. As with the real lists, the first unknown name ends either list. */
 static int choose(const char *list, uint32_t *cards, int count)
 {
     uint32_t chosen[SIM_CARDS];
@@ -189,7 +189,7 @@ API CUresult cuInit(unsigned flags)
     return sim_leave(sim.initialised ? CUDA_SUCCESS : initialise());
 }
 
-/* A program that ends in good order is not left to the reaper. */
+/* A program that ends normally frees its slot itself. */
 __attribute__((destructor)) static void leave_host(void)
 {
     if (!sim.initialised || pthread_mutex_trylock(&mutex) != 0) return;

@@ -1,4 +1,4 @@
-/* Machine code: the variables are the symbols and sections of an ELF file that lie in the card's global memory. */
+/* Reads machine code (an ELF file): its variables are the symbols and sections that belong in the card's global memory. */
 #include "module.h"
 
 #include <elf.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An image lies where the program has put it: nothing in it need be aligned. */
+/* The program may put an image at any address, so its contents need not be aligned. */
 typedef Elf64_Ehdr header __attribute__((aligned(1)));
 typedef Elf64_Shdr section __attribute__((aligned(1)));
 typedef Elf64_Sym symbol_entry __attribute__((aligned(1)));
@@ -16,7 +16,7 @@ struct elf {
     size_t size;
     const header *head;
     const section *sections;
-    size_t at[1024]; /* where a section begins in the module's variables; SIZE_MAX: it is none */
+    size_t at[1024]; /* offset of a section in the module's variables; SIZE_MAX: it has no variables */
 };
 
 static const char *text_at(const struct elf *e, unsigned table, uint32_t offset)
@@ -80,7 +80,7 @@ static const section *text_of(const struct elf *e, const char *kernel)
     return NULL;
 }
 
-/* A kernel has code, and a bank for its parameters. */
+/* A kernel is a function with code and with a bank for its parameters. */
 static bool add_kernel(const struct elf *e, struct sim_image *image, const section *bank, const char *name, uint64_t *sum)
 {
     size_t length = strlen(name) + 1;

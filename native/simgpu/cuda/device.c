@@ -1,4 +1,4 @@
-/* Facts about devices. Values that the model does not care about are those of an A100. */
+/* Facts about devices. Values that do not matter to the model are those of an A100. */
 #include "local.h"
 
 #include <ctype.h>
@@ -52,7 +52,7 @@ API CUresult cuDeviceGetName(char *out, int size, CUdevice d)
     return CUDA_SUCCESS;
 }
 
-/* "GPU-8a1b..." is the 16 bytes in hexadecimal; a name that is not hexadecimal is folded into 16 bytes. */
+/* "GPU-8a1b..." contains the 16 bytes in hexadecimal. A name that is not hexadecimal is folded into 16 bytes. */
 static CUresult uuid(CUuuid *out, CUdevice d)
 {
     CUresult r = check(out, d);

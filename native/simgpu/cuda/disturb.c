@@ -1,13 +1,13 @@
-/* A real driver runs the calls of several threads side by side; here one mutex orders them, and on few processors a thread
- * seldom loses its turn between two of them. So a policy takes its turn away: just before a call's work and just after it,
- * where a library that reads and writes around the call is open to the others. Which calls, the seed says. */
+/* Makes races between threads more frequent. A real driver runs the calls of several threads side by side. Here one mutex orders them, and on
+ * few processors a thread is rarely preempted between two calls. So a policy makes the thread yield just before a call's work and just after
+ * it, where a library that reads and writes around the call may race with other threads. The seed chooses the calls. */
 #include "clock.h"
 #include "local.h"
 
 #include <sched.h>
 #include <time.h>
 
-#define DELAYS 8 /* one of so many turns that are given away lasts longer */
+#define DELAYS 8 /* one in this many yields lasts longer */
 
 static _Atomic uint32_t threads;
 

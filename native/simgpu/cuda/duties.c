@@ -1,5 +1,5 @@
-/* What the host must do for a stream when its turn comes: callbacks, writing a word, looking at a word until it is right.
- * One thread of the process does it all. A callback and a wait hold up their stream; a write does not. */
+/* Work that the host does for a stream in stream order: callbacks, writing a word, waiting until a word has the right value. One thread of the
+ * process does all of it. A callback and a wait block their stream; a write does not. */
 #include "clock.h"
 #include "local.h"
 
@@ -26,7 +26,7 @@ struct duty {
 };
 
 static struct duty *duties;
-static _Atomic uint32_t changed; /* a futex: moves with every new duty */
+static _Atomic uint32_t changed; /* a futex: changes with every new duty */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool running;
 
@@ -53,7 +53,7 @@ static bool word_is_right(const struct duty *d)
     }
 }
 
-/* Has the turn come? If not, when at the earliest? */
+/* Is the duty due? If not, *when is the earliest time. */
 static bool due(const struct duty *d, uint64_t *when)
 {
     uint64_t now = sim_now();
@@ -86,7 +86,7 @@ static void perform(struct duty *d)
     free(d);
 }
 
-/* Takes the first duty whose turn has come out of the list. */
+/* Removes the first duty that is due from the list. */
 static struct duty *next_due(uint64_t *when)
 {
     for (struct duty **p = &duties; *p; p = &(*p)->next)

@@ -1,5 +1,5 @@
-/* Fat binaries. What is packed is unpacked by the system's own libzstd and liblz4, so that nothing here can be wrong in the
- * way in which a library under test is wrong; without them such a module is not loaded, and that is said. */
+/* Reads fat binaries. Packed entries are unpacked by the system's libzstd and liblz4, so that this code cannot have the same mistakes as the
+ * library under test. Without them a packed module is not loaded, and a message says so. */
 #include "module.h"
 
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ static bool unpack_lz4(char *to, size_t room, const void *from, size_t size)
     return decompress && decompress(from, to, (int)size, (int)room) == (int)room;
 }
 
-/* A copy of the program, with a zero behind it. */
+/* A copy of the program, followed by a zero byte. */
 static char *program_of(const struct entry *e, const unsigned char *body, size_t *size)
 {
     bool packed = e->bytes >= sizeof *e && e->flags & (FLAG_LZ4 | FLAG_ZSTD);

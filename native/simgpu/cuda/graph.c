@@ -1,7 +1,7 @@
 /* Graphs: nodes, capture of streams, instantiation and launch.
  *
- * A launched graph is one piece of work: it takes as long as its longest path. Memory of allocation nodes has fixed
- * addresses from the node's creation on; the card's memory for it is taken later (graph_memory.c). */
+ * A launched graph is one piece of work that takes as long as its longest path. The addresses of allocation nodes are fixed when the node is
+ * created; the card's memory for them is taken later (graph_memory.c). */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static bool are_of(const struct sim_graph *g, const CUgraphNode *nodes, size_t c
     return true;
 }
 
-/* What a node needs before it is there: an address, bodies, or a child graph of its own. */
+/* Prepares what a node needs before it is added: an address, bodies, or a child graph of its own. */
 static CUresult prepare(struct sim_graph *g, const CUgraphNode *before, size_t count, CUgraphNodeParams *p, struct sim_graph **child)
 {
     if (p->type == N_ALLOC) return alloc_address(p, g, before, count);
@@ -196,7 +196,7 @@ static CUresult kernel_params(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *out, bool 
 {
     if (!out || !SIM_VALID(n, NODE) || n->p.type != N_KERNEL) return CUDA_ERROR_INVALID_VALUE;
     CUDA_KERNEL_NODE_PARAMS p = n->p.kernel;
-    if (v2 && !p.func->ctx) p.kern = p.func, p.func = NULL; /* a library's */
+    if (v2 && !p.func->ctx) p.kern = p.func, p.func = NULL; /* a library's kernel */
     memcpy(out, &p, v2 ? sizeof p : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
     return CUDA_SUCCESS;
 }
@@ -319,7 +319,7 @@ void sim_capture_event(struct sim_stream *st, struct sim_ev *e)
     e->capture = st->capture;
 }
 
-/* Waiting for an event of a capture draws the stream into it. */
+/* A stream that waits for an event of a capture is drawn into that capture. */
 CUresult sim_capture_wait(struct sim_stream *st, struct sim_ev *e)
 {
     if (!e->capture) return CUDA_SUCCESS; /* an event from outside: nothing within the graph depends on it */
@@ -344,7 +344,7 @@ static CUresult enter_stream(CUstream handle, struct sim_stream **st)
     return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);
 }
 
-/* Into a graph of its own, or behind the given nodes of one that is there. */
+/* Captures into a new graph, or into an existing graph behind the given nodes. */
 CUresult sim_capture_begin(CUstream handle, unsigned mode, struct sim_graph *into, const CUgraphNode *after, size_t count)
 {
     struct sim_stream *st;
@@ -366,7 +366,7 @@ CUresult sim_capture_begin(CUstream handle, unsigned mode, struct sim_graph *int
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* What is captured next comes after these nodes, or after these too. */
+/* Work captured next depends on these nodes, or (add) on these in addition. */
 CUresult sim_capture_move(CUstream handle, const CUgraphNode *nodes, size_t count, bool add)
 {
     struct sim_stream *st;
@@ -403,7 +403,7 @@ static bool all_joined(struct sim_capture *c)
 {
     for (struct tip *t = c->tips; t; t = t->next)
         for (size_t i = 0; t->stream != c->origin && i < t->count; i++) {
-            bool later = false; /* something after it is enough: it is a join through another stream */
+            bool later = false; /* a later node is enough: it was joined through another stream */
             for (struct sim_node *n = c->graph->first; n; n = n->next)
                 for (size_t k = 0; k < n->before_count; k++) later |= n->before[k] == t->nodes[i];
             if (!later && !is_tip_of_origin(c, t->nodes[i])) return false;
@@ -426,7 +426,7 @@ static void over(struct sim_capture *c)
     /* The capture itself stays: events recorded in it still point to it. */
 }
 
-/* The stream is about to go. One that was only drawn into a capture leaves behind what was captured in it. */
+/* The stream is about to be destroyed. If it was only drawn into a capture, the work captured in it stays in the graph. */
 void sim_capture_stream_ends(struct sim_stream *st)
 {
     struct sim_capture *c = st->capture;
@@ -466,7 +466,7 @@ static CUresult end(CUstream handle, CUgraph *out)
 API CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return end(s, out); }
 API CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return end(SIM_PER_THREAD(s), out); }
 
-/* Into a command list of the graphics driver, which is not simulated: what was captured never runs. */
+/* Captures into a command list of the graphics driver, which is not simulated: the captured work never runs. */
 static CUresult begin_to_list(CUstream s, const void *list) { return list ? begin(s, 2) : CUDA_ERROR_INVALID_VALUE; }
 
 static CUresult end_to_list(CUstream s)
@@ -636,7 +636,7 @@ static CUresult run_memset(struct sim_node *n, struct launch *l, struct sim_item
     return sim_fill(m->dst, m->pitch, m->value, m->elementSize, m->width, m->height);
 }
 
-/* Does what the node does and says how long it takes. */
+/* Performs the node's work and computes how long it takes. */
 static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, uint64_t *until)
 {
     struct sim_item item = {0};
@@ -681,7 +681,7 @@ static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
     return r;
 }
 
-/* With the flag for it, a launch begins by freeing what an earlier one allocated and nobody has freed since. */
+/* With the flag for it, a launch first frees allocations of an earlier launch that were not freed since. */
 static void free_left(struct sim_graph *g)
 {
     for (struct sim_node *n = g->first; n; n = n->next) {
@@ -690,7 +690,7 @@ static void free_left(struct sim_graph *g)
     }
 }
 
-/* A launch that is captured becomes a child graph. */
+/* A captured graph launch becomes a child graph node. */
 static CUresult capture_child(struct sim_stream *st, struct sim_graph *g)
 {
     CUgraphNodeParams p = {.type = N_GRAPH, .child = {.graph = g}};

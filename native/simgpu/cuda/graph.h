@@ -1,4 +1,4 @@
-/* Graphs and their nodes, between the files graph*.c. */
+/* Graphs and their nodes: declarations shared by the files graph*.c. */
 #ifndef SIMGPU_GRAPH_H
 #define SIMGPU_GRAPH_H
 
@@ -14,8 +14,8 @@ struct sim_node {
     struct sim_node **before;
     size_t before_count;
     uint64_t at_us_ns;  /* end of the longest path to here, while launching */
-    uint64_t held, left; /* bytes that it adds to what the graph holds, while it runs and afterwards */
-    bool is_before, is_after; /* ... the node that is looked at, while the fullest moment is searched */
+    uint64_t held, left; /* bytes that it adds to the graph's memory, while it runs and afterwards */
+    bool is_before, is_after; /* relative to the current node, in the search for the moment of most memory */
     struct sim_node *next;
 };
 
@@ -23,7 +23,7 @@ struct sim_graph {
     uint32_t magic;
     struct sim_node *first, **last;
     size_t count;
-    struct sim_node *owner; /* of a child graph or of a body: the node that it belongs to */
+    struct sim_node *owner; /* for a child graph or a body: the node that owns it */
     struct sim_retained *retained; /* user objects */
 };
 
@@ -32,18 +32,18 @@ struct sim_exec {
     struct sim_graph *graph; /* own copy */
     struct {
         uint64_t need, sum;   /* bytes that a launch needs; of all allocation nodes */
-        uint64_t kept, epoch; /* of what is reserved on the device, when graphs share nothing; no longer after a trim */
-    } on[SIM_CARDS];          /* devices: an allocation node names its own */
+        uint64_t kept, epoch; /* its part of the device's reserved bytes if graphs share nothing; until a trim */
+    } on[SIM_CARDS];          /* by device: an allocation node names its device */
     uint64_t flags;
 };
 
-/* A capture, and behind which nodes the next work of each of its streams goes. */
+/* A capture, and for each of its streams the nodes on which the next work depends. */
 struct sim_capture {
     struct sim_graph *graph;
     struct sim_stream *origin;
     uint64_t id;
     unsigned refs, mode;
-    bool lent; /* the graph was there before */
+    bool lent; /* the graph existed before the capture */
     bool over;
     struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
 };
@@ -68,7 +68,7 @@ void sim_owned_drop(CUgraphNodeParams *p);
 
 /* graph_update.c */
 int sim_graph_difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where); /* 0, or why one cannot replace the other */
-struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n);                      /* in the executable graph's own copy */
+struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n);                      /* the node in the executable copy */
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_drop(struct sim_graph *g);
@@ -79,13 +79,13 @@ CUresult sim_graph_free(struct sim_region *r);
 /* user_object.c */
 bool sim_graph_share_objects(struct sim_graph *to, const struct sim_graph *from);
 void sim_graph_release_objects(struct sim_graph *g);
-void sim_user_objects_destroy(void); /* those that nobody holds; without the lock */
+void sim_user_objects_destroy(void); /* destroys those without a holder; call it without the lock */
 
 /* graph_memory.c */
 void sim_exec_measure(struct sim_exec *e);
 CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, const CUDA_MEM_ALLOC_NODE_PARAMS *p);
 CUresult sim_exec_reserve(struct sim_exec *e); /* room for a launch, on all its devices */
-void sim_exec_launched(struct sim_exec *e, const uint64_t *used); /* graph_used of each device before */
+void sim_exec_launched(struct sim_exec *e, const uint64_t *used); /* used: graph_used of each device before the launch */
 void sim_exec_yield(struct sim_exec *e);
 CUresult sim_graph_alloc(struct sim_node *n, struct sim_ctx *ctx);
 

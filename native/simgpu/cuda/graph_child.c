@@ -1,9 +1,9 @@
-/* Child graphs. A node owns its child: it is cloned when the node is added, or, since 12.9, moved into the node. The child's handle is
- * the caller's to look at and to change, not to destroy. Addresses of allocations stay unique that way: a graph with memory
- * nodes is never cloned, a moved one runs with its parent only, and what a node owns gets no more memory nodes. */
+/* Child graphs. A node owns its child: the child is cloned when the node is added, or, since 12.9, moved into the node. The caller may query
+ * and change the child by its handle, but not destroy it. So addresses of allocations stay unique: a graph with memory nodes is never cloned,
+ * a moved graph runs with its parent only, and a graph owned by a node gets no more memory nodes. */
 #include "graph.h"
 
-#define MOVES 12090 /* the first driver to which a graph can be moved */
+#define MOVES 12090 /* the first driver version that can move a graph into a node */
 
 static bool has(const struct sim_graph *g, int one, int other)
 {
@@ -34,7 +34,7 @@ static CUresult move(const struct sim_graph *into, struct sim_graph *g, struct s
     return CUDA_SUCCESS;
 }
 
-/* The graph that a new node of g is to own. */
+/* The graph that a new node of g will own. */
 CUresult sim_child_of(struct sim_graph *g, const CUgraphNodeParams *p, struct sim_graph **child)
 {
     struct sim_graph *given = p->child.graph;
@@ -47,7 +47,7 @@ CUresult sim_child_of(struct sim_graph *g, const CUgraphNodeParams *p, struct si
     return *child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* ---- what a node owns: a child, or bodies ---- */
+/* ---- graphs that a node owns: a child, or bodies ---- */
 
 bool sim_owned_clone(CUgraphNodeParams *p)
 {
@@ -89,7 +89,7 @@ static CUresult replace(struct sim_exec *e, struct sim_node *own, const struct s
     return CUDA_SUCCESS;
 }
 
-/* The new child has the old one's shape; its allocations have addresses of their own. */
+/* The new child has the same shape as the old one; its allocations have their own addresses. */
 API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
 {
     CUresult r = sim_enter();

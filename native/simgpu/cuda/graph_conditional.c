@@ -1,5 +1,5 @@
-/* Conditional nodes: bodies of which a value chooses. On a card kernels set the value; here none computes, so it keeps what
- * each launch begins with, and a loop that begins runs its body once. With it, captures into a graph that is there. */
+/* Conditional nodes: a value chooses which body runs. On a card, kernels set the value. Simulated kernels compute nothing, so the value stays as
+ * at the beginning of each launch, and a loop that is entered runs its body once. Also here: captures into an existing graph. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static const struct condition *find(unsigned long long handle)
     return c;
 }
 
-/* The bodies are made with the node and belong to it. */
+/* The bodies are created with the node and belong to it. */
 CUresult sim_conditional_make(CUgraphNodeParams *p)
 {
     unsigned most = p->conditional.type == COND_IF ? 2 : p->conditional.type == COND_WHILE ? 1 : 256;
@@ -71,7 +71,7 @@ struct sim_graph *sim_conditional_chosen(const CUgraphNodeParams *p)
     return at < p->conditional.size ? p->conditional.phGraph_out[at] : NULL;
 }
 
-/* ---- captures: into a graph that is there, and behind other nodes ---- */
+/* ---- captures: into an existing graph, and behind other nodes ---- */
 
 #define INTO CUgraph g, const CUgraphNode *after, const void *edges, size_t count, unsigned mode
 
@@ -84,7 +84,7 @@ static CUresult begin(CUstream s, INTO)
 API CUresult cuStreamBeginCaptureToGraph(CUstream s, INTO) { return begin(s, g, after, edges, count, mode); }
 API CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream s, INTO) { return begin(SIM_PER_THREAD(s), g, after, edges, count, mode); }
 
-/* The nodes are added; those of before are not compared with them. */
+/* The captured nodes are added; they are not compared with the earlier ones. */
 #define AGAIN unsigned mode, CUgraph g, void *callback, void *data
 API CUresult cuStreamBeginRecaptureToGraph(CUstream s, AGAIN) { return (void)callback, (void)data, begin(s, g, NULL, NULL, 0, mode); }
 API CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream s, AGAIN) { return (void)callback, (void)data, begin(SIM_PER_THREAD(s), g, NULL, NULL, 0, mode); }

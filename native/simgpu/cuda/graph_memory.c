@@ -1,10 +1,10 @@
-/* The card's memory behind allocation nodes, on the device that a node names, wherever the graph is launched. What a process and
- * device has reserved for graphs grows at instantiation, upload or launch, by policy, and stays until it is trimmed. A graph needs as much as it holds at its fullest or, where nothing is used
- * again, the sum of its nodes. Executable graphs share what is reserved, or each keeps its own:
+/* The card's memory behind allocation nodes, on the device that a node names, wherever the graph is launched. A process reserves memory for
+ * graphs on each device. It grows at instantiation, upload or launch, by policy, and stays until a trim. A graph needs the most that it
+ * holds at any moment or, without reuse, the sum of its nodes. Executable graphs share the reserved memory, or each keeps its own:
  *
  *      reserved >= used by live allocations + kept by executable graphs        at a launch: + what the graph needs
  *
- * A trim takes back all that no live allocation uses, so what graphs kept is no longer theirs (`epoch`). */
+ * A trim frees all memory that no live allocation uses, so executable graphs lose what they kept (`epoch`). */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANU
 
 static bool is_on(const struct sim_node *n, int device) { return n->p.type == N_ALLOC && n->p.alloc.poolProps.location.id == device; }
 
-/* Several allocations of a graph may have one address, one after the other: it is the next free of it. */
+/* Several allocations of a graph may have the same address, one after the other. So this is the next free of that address. */
 static struct sim_node *free_of(const struct sim_node *alloc)
 {
     for (struct sim_node *n = alloc->next; n; n = n->next)
@@ -33,14 +33,14 @@ static void mark_before(struct sim_node *a)
         }
 }
 
-/* Nodes are in an order in which they can run: each was added after those it depends on. */
+/* The list is in an order in which the nodes can run: each was added after the nodes on which it depends. */
 static void mark_after(struct sim_node *a)
 {
     for (struct sim_node *n = a->next; n; n = n->next)
         for (size_t i = 0; i < n->before_count; i++) n->is_after |= n->before[i] == a || (n->before[i] && n->before[i]->is_after);
 }
 
-/* Is everything that was ever allocated at this address freed before? */
+/* Are all earlier allocations at this address freed before? */
 static bool free_before(const struct sim_graph *g, CUdeviceptr at)
 {
     for (const struct sim_node *n = g->first; n; n = n->next) {
@@ -68,14 +68,14 @@ CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const
 
 static uint64_t fullest(struct sim_graph *g, int device, uint64_t *rest);
 
-/* Once for every node, children before their parents. */
+/* Called once for every node, children before their parents. */
 static void measure(struct sim_node *n, int device)
 {
     n->held = n->left = is_on(n, device) ? granules(n->p.alloc.bytesize) : 0;
     if (n->p.type == N_GRAPH) n->held = fullest(n->p.child.graph, device, &n->left);
 }
 
-/* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
+/* Memory is reused only if the edges put the free first, so everything else may be held when node a runs. */
 static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
 {
     uint64_t sum = 0;
@@ -104,7 +104,7 @@ static uint64_t fullest(struct sim_graph *g, int device, uint64_t *rest)
     return most;
 }
 
-/* The first at its address is the largest there: only what fits into it gets the address again. */
+/* The first allocation at an address is the largest one: only an allocation that fits into it gets the same address. */
 static bool is_first_at_its_address(const struct sim_graph *g, const struct sim_node *alloc)
 {
     const struct sim_node *n = g->first;
@@ -131,7 +131,7 @@ void sim_exec_measure(struct sim_exec *e)
     }
 }
 
-/* ---- what is reserved ---- */
+/* ---- reserved memory ---- */
 
 static bool keep_charge(struct sim_device *d, uint32_t charge)
 {
@@ -142,7 +142,7 @@ static bool keep_charge(struct sim_device *d, uint32_t charge)
     return true;
 }
 
-/* In granules so that any part can go back. */
+/* Memory is reserved in granules, so that any part can be freed. */
 static bool add_granule(struct sim_device *d)
 {
     uint32_t charge = sim_take(d->card, SIM_GRAPH, SIM_GRANULE, 0);
@@ -165,7 +165,7 @@ static uint64_t growth_by(uint64_t missing, uint64_t sum)
     return step < most ? step : most;
 }
 
-/* Makes sure that so much is reserved; when the card is nearly full, no more than that. What a refused call took goes back. */
+/* Makes sure that this many bytes are reserved; if the card is nearly full, no more than that. If that fails, frees what it took. */
 static CUresult reserve(struct sim_device *d, uint64_t bytes, uint64_t sum)
 {
     uint64_t before = d->graph_reserved, until = before + (bytes > before ? growth_by(bytes - before, sum) : 0);
@@ -179,7 +179,7 @@ static CUresult reserve(struct sim_device *d, uint64_t bytes, uint64_t sum)
     return CUDA_SUCCESS;
 }
 
-/* What the graph kept of earlier launches is everyone's now. */
+/* Memory that the graph kept from earlier launches is available to all graphs now. */
 static void yield_on(struct sim_exec *e, int device)
 {
     struct sim_device *d = &sim.devices[device];
@@ -201,7 +201,7 @@ static void keep(struct sim_exec *e, int device, uint64_t bytes)
     sim.devices[device].graph_kept += bytes;
 }
 
-/* With graphs that share nothing it is the graph's from then on. */
+/* If graphs share nothing, the graph keeps this memory from now on. */
 static CUresult reserve_on(struct sim_exec *e, int device)
 {
     struct sim_device *d = &sim.devices[device];
@@ -211,7 +211,7 @@ static CUresult reserve_on(struct sim_exec *e, int device)
     return r;
 }
 
-/* Where one device has no room, the others keep what they have taken. */
+/* If one device has no room, memory taken on the others stays reserved. */
 CUresult sim_exec_reserve(struct sim_exec *e)
 {
     CUresult r = CUDA_SUCCESS;
@@ -220,7 +220,7 @@ CUresult sim_exec_reserve(struct sim_exec *e)
     return r;
 }
 
-/* What is allocated now is no longer the graph's. */
+/* Memory that is allocated now no longer counts as kept by the graph. */
 void sim_exec_launched(struct sim_exec *e, const uint64_t *used)
 {
     for (int device = 0; device < SIM_CARDS; device++) {

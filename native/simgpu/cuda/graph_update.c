@@ -1,5 +1,5 @@
-/* Questions about graphs, and changes of what their nodes do. A change of a graph that is instantiated already finds the
- * node by its place; memory nodes keep what they are. */
+/* Queries about graphs, and changes of node parameters. For a change of an executable graph, the node is found by its position. Memory nodes
+ * cannot be changed. */
 #include "graph.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgrap
 
 enum { UPDATE_TOPOLOGY_CHANGED = 2, UPDATE_NODE_TYPE_CHANGED = 3, UPDATE_PARAMETERS_CHANGED = 5 };
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static CUresult edges(CUgraph g, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {
@@ -33,7 +33,7 @@ API CUresult cuGraphGetEdges_v2(CUgraph g, CUgraphNode *from, CUgraphNode *to, v
     return edges(g, from, to, count);
 }
 
-/* ---- other parameters for a node ---- */
+/* ---- new parameters for a node ---- */
 
 static CUresult set_params(struct sim_node *n, const CUgraphNodeParams *p)
 {
@@ -117,7 +117,7 @@ API CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeP
     return p->type == N_GRAPH ? cuGraphExecChildGraphNodeSetParams(e, n, p->child.graph) : set_in_exec(e, n, p);
 }
 
-/* ---- a whole graph again ---- */
+/* ---- update of a whole executable graph ---- */
 
 static bool same_edges(const struct sim_graph *old, const struct sim_node *a, const struct sim_graph *new, const struct sim_node *b)
 {
@@ -130,7 +130,7 @@ static bool same_edges(const struct sim_graph *old, const struct sim_node *a, co
     return true;
 }
 
-/* Also in child graphs. */
+/* Compares child graphs, too. */
 int sim_graph_difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where)
 {
     int why;

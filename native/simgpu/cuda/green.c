@@ -1,14 +1,15 @@
-/* Green contexts: parts of a device's SMs, each with a context of its own that costs as much as any other. What is allocated
- * in one belongs to the device's primary context, which every green context holds, and stays when the green one goes; modules and
- * what is loaded of libraries are the primary one's from the start. Where a reset ends the primary one before, the green ones end with all that was made in them, and only their handles are left. That it
- * has fewer SMs is told, and not modelled: its kernels run as in any context. */
+/* Green contexts: parts of a device's SMs, each with a context of its own that costs as much as any other. Memory allocated in a green context
+ * belongs to the device's primary context, which every green context holds, and stays when the green context is destroyed. Modules and loaded
+ * libraries belong to the primary context from the start. If a reset ends the primary context first, the green ones end with everything that
+ * was made in them, and only their handles are left. A green context reports fewer SMs, but that is not modelled: its kernels run as in any
+ * context. */
 #include "local.h"
 
 #include <stdlib.h>
 
 enum { RESOURCE_SM = 1, DEFAULT_STREAM = 1, MAGIC_GREEN = 0x47524e31, MAGIC_DESCRIPTION = 0x44534331 };
 
-struct resource { /* as the API lays it out */
+struct resource { /* the API's layout */
     int type;
     unsigned char padding[92];
     union { unsigned sms; unsigned char room[48]; };
@@ -38,7 +39,7 @@ API CUresult cuDeviceGetDevResource(CUdevice device, struct resource *out, int t
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* As many groups of `least` SMs as there are, or as many as were asked for; *groups says how many they became. */
+/* Splits into groups of `least` SMs: as many as possible, or as many as requested. *groups returns the number. */
 API CUresult cuDevSmResourceSplitByCount(struct resource *out, unsigned *groups, const struct resource *from, struct resource *rest, unsigned flags, unsigned least)
 {
     if (!groups || !from || from->type != RESOURCE_SM) return CUDA_ERROR_INVALID_VALUE;
@@ -53,7 +54,7 @@ API CUresult cuDevSmResourceSplitByCount(struct resource *out, unsigned *groups,
 API CUresult cuDevResourceGenerateDesc(void **out, const struct resource *resources, unsigned count)
 {
     if (!out || !resources || !count) return CUDA_ERROR_INVALID_VALUE;
-    struct description *d = calloc(1, sizeof *d); /* the API has no call that gives it back */
+    struct description *d = calloc(1, sizeof *d); /* the API has no call that frees it */
     if (!d) return CUDA_ERROR_OUT_OF_MEMORY;
     d->magic = MAGIC_DESCRIPTION;
     for (unsigned i = 0; i < count; i++) d->sms += resources[i].sms;
@@ -100,8 +101,8 @@ API CUresult cuGreenCtxDestroy(CUgreenCtx g)
     if (r) return r;
     if (!SIM_VALID(g, GREEN)) return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     CUdevice device = g->ctx->device;
-    g->magic = 0; /* the handle stays, as other contexts' do */
-    if (!SIM_VALID(g->ctx, CTX)) return sim_leave(CUDA_SUCCESS); /* it went when the primary context was reset */
+    g->magic = 0; /* the handle's memory stays, as with other contexts */
+    if (!SIM_VALID(g->ctx, CTX)) return sim_leave(CUDA_SUCCESS); /* it ended when the primary context was reset */
     to_parent(g->ctx);
     if (sim_current() == g->ctx) sim_set_current(NULL);
     sim_context_free(g->ctx);

@@ -1,4 +1,4 @@
-/* Memory that several processes hold: handles exported as descriptors and as fabric handles, and the older IPC handles. */
+/* Memory shared between processes: handles exported as descriptors and as fabric handles, and the older IPC handles. */
 #include "vmm.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #define IPC_MAGIC 0x53494d4950434d31ull
 #define FABRIC_MAGIC 0x53494d4641423031ull
 
-/* The object's number, after its charge is marked as shared and its bytes are where others find them. */
+/* Marks the charge as shared, moves its bytes to a file that other processes can map, and returns the object's number. */
 uint64_t sim_publish(uint32_t charge, struct sim_bytes *bytes)
 {
     sim_lock(&sim.host);
@@ -21,7 +21,7 @@ uint64_t sim_publish(uint32_t charge, struct sim_bytes *bytes)
     return sim_bytes_publish(bytes, object) ? object : 0;
 }
 
-/* Both forms of a handle name an object: a file of that number in the host's directory. */
+/* Both forms of a handle name an object: a file with that number in the host's directory. */
 struct fabric {
     uint64_t magic, object;
     char unused[48];
@@ -68,7 +68,7 @@ API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandl
     return sim_leave(type == CU_MEM_HANDLE_TYPE_FABRIC ? export_fabric(out, object) : sim_export_descriptor(out, object));
 }
 
-/* Which object is behind a descriptor? Its file's name says it, wherever the directory is mounted. */
+/* The object behind a descriptor, from its file's name, wherever the directory is mounted. */
 uint64_t sim_object_of(int fd)
 {
     char link[64], path[300];
@@ -87,7 +87,7 @@ int sim_device_of(uint32_t card)
     return -1;
 }
 
-/* Holds on to another process's object; 0 when it is gone. */
+/* Charges this process as a holder of another process's object; 0: the object is gone. */
 uint32_t sim_import(uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size)
 {
     uint32_t charge = 0;
@@ -131,10 +131,10 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
 
 struct ipc {
     uint64_t magic, object, whole, offset, size;
-    uint32_t process, unused; /* no gap: the same allocation gives the same bytes */
+    uint32_t process, unused; /* no padding, so that the same allocation gives the same bytes */
 };
 
-/* A small allocation shares its granule; the handle names the granule and the place in it. */
+/* A small allocation shares its granule. The handle names the granule and the offset in it. */
 API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
     struct sim_ctx *c;
@@ -161,7 +161,7 @@ static CUresult open_ipc(CUdeviceptr *out, CUipcMemHandle handle)
     if (r) return r;
     memcpy(&h, &handle, sizeof h);
     if (!out || h.magic != IPC_MAGIC) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (h.process == sim.host.slot) return sim_leave(CUDA_ERROR_INVALID_CONTEXT); /* not within one process */
+    if (h.process == sim.host.slot) return sim_leave(CUDA_ERROR_INVALID_CONTEXT); /* not allowed within one process */
     uint32_t charge = sim_import(h.object, &kind, &card, &size);
     int device = charge ? sim_device_of(card) : -1;
     if (device < 0) return sim_give(charge), sim_leave(CUDA_ERROR_INVALID_HANDLE);

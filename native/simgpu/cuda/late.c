@@ -1,7 +1,7 @@
-/* Linear memory given to cuMemFreeAsync. A driver may have it back in the call, when the stream gets there, or when a
- * synchronisation of that stream that began after the free returns (the programming guide: "not freed until the next
- * synchronisation"); the policy chooses. From the call on the address belongs to the program no more. Until that synchronisation
- * a library may count it, whatever the driver did: that is the allowance. */
+/* Linear memory passed to cuMemFreeAsync. A driver may free it in the call, when the stream reaches the free, or when a synchronisation of
+ * that stream that began after the free returns (the programming guide: "not freed until the next synchronisation"). The policy chooses.
+ * From the call on, the program must not use the address. Until that synchronisation a library may count the memory, whatever the driver
+ * did: that is the allowance. */
 #include "local.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ void sim_free_late(struct sim_region *r, struct sim_stream *st)
     if (sim.policy.linear_free_async <= SIM_FREE_AT_ONCE) drop(l);
 }
 
-/* Any call is late enough to see that a stream got there. */
+/* Any later call may find that a stream has reached the free. */
 void sim_late_look(void)
 {
     if (!all || sim.policy.linear_free_async != SIM_FREE_IN_STREAM) return;
@@ -54,7 +54,7 @@ void sim_late_look(void)
         if (l->held && sim_work_done(l->context, l->generation, l->seq)) drop(l);
 }
 
-/* A synchronisation returns: of the stream, or of the whole context (no stream), that began when numbers were at `from`. */
+/* A synchronisation returns, of the stream, or, without a stream, of the whole context. It began when numbers were at `from`. */
 void sim_late_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, uint64_t from)
 {
     for (struct late **at = &all; *at;) {
@@ -64,7 +64,7 @@ void sim_late_synchronised(const struct sim_ctx *ctx, const struct sim_stream *s
     }
 }
 
-/* The context goes, and what was allocated or freed in it. */
+/* The context ends, with all memory that was allocated or freed in it. */
 void sim_late_forget(const struct sim_ctx *ctx)
 {
     for (struct late **at = &all; *at;) {

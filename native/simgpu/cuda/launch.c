@@ -19,7 +19,7 @@ static const void *parameter(const struct sim_function *f, unsigned i, void **pa
 {
     if (i >= f->param_count) return NULL;
     if (params) return params[i];
-    for (void **e = extra; e && *e; e += 2) /* pairs of what and value, up to a null */
+    for (void **e = extra; e && *e; e += 2) /* pairs of key and value, ended by NULL */
         if (*e == (void *)1) return (const char *)e[1] + f->param_offset[i];
     return NULL;
 }
@@ -40,7 +40,7 @@ static bool integer_parameter(const struct sim_function *f, unsigned i, void **p
     return true;
 }
 
-/* Blocks that the whole card holds at once. */
+/* The number of blocks that the whole card can run at once. */
 static double capacity(const struct sim_ctx *ctx, const struct sim_function *f, double threads)
 {
     double per_sm = f->timing.blocks_per_sm;
@@ -127,7 +127,7 @@ API CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *c, CUfunction f, void *
 
 /* ---- one call, several cards ---- */
 
-/* A stream that was made (not NULL), on a card that no earlier one of the list is on. */
+/* Each stream must be a created one (not NULL), on a card that no earlier entry of the list uses. */
 static CUresult check_list(const CUDA_LAUNCH_PARAMS *list, unsigned count)
 {
     struct sim_ctx *c;
@@ -144,7 +144,7 @@ static CUresult check_list(const CUDA_LAUNCH_PARAMS *list, unsigned count)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Each starts when its own stream gets there; nothing holds the cards together. */
+/* Each kernel starts when its own stream reaches it; the cards are not synchronised. */
 API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
 {
     CUresult r = check_list(list, count);
@@ -179,7 +179,7 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, CUfu
     return (void)shared, (void)flags, active_blocks(out, f, threads);
 }
 
-/* The largest block, and the grid that fills the card with it. */
+/* The largest block, and the grid that fills the card with such blocks. */
 static CUresult potential(int *grid, int *block, CUfunction f, int limit)
 {
     int per_sm;

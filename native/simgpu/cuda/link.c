@@ -1,6 +1,5 @@
-/* The linker: PTX in, an image out that cuModuleLoadData takes. What comes out is the texts one after the other, so that
- * parameters and remarks are known of the linked module too. Machine code among the inputs makes the whole machine code: any
- * name is found in it. */
+/* The linker: takes PTX and returns an image for cuModuleLoadData. The output is the concatenation of the texts, so the linked module's
+ * parameters and remarks are known, too. If one input is machine code, the whole output counts as machine code: any name is found in it. */
 #include "module.h"
 
 #include <elf.h>
@@ -18,7 +17,7 @@ struct sim_link {
     bool opaque;
     unsigned count;
     int options[OPTIONS];
-    void **values; /* the caller's: sizes of the logs come back in them */
+    void **values; /* the caller's array: the sizes of the logs are returned in it */
 };
 
 static void **value_of(struct sim_link *l, int option)
@@ -28,7 +27,7 @@ static void **value_of(struct sim_link *l, int option)
     return NULL;
 }
 
-/* The room of a log is given in the place where its length is told. */
+/* The caller gives a log's room in the same variable in which its length is returned. */
 static void tell(struct sim_link *l, const char *text)
 {
     void **log = value_of(l, OPTION_ERROR_LOG), **size = value_of(l, OPTION_ERROR_SIZE);
@@ -55,7 +54,7 @@ static CUresult append(struct sim_link *l, const void *data, size_t size)
     memcpy(image + l->size, data, size);
     l->image = image;
     l->size += size;
-    memcpy(image + l->size, "\n", 2); /* ends a text; behind machine code nobody looks */
+    memcpy(image + l->size, "\n", 2); /* ends a text; after machine code it is not read */
     return CUDA_SUCCESS;
 }
 
@@ -78,7 +77,7 @@ static CUresult add(struct sim_link *l, int type, const void *data, size_t size)
     if (!SIM_VALID(l, LINK)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     if (!data || !size || type < 0 || type >= INPUT_KINDS) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (type == INPUT_PTX) return sim_leave(add_text(l, data, size));
-    if (type == INPUT_LIBRARY || type == INPUT_OBJECT) return sim_leave(CUDA_SUCCESS); /* functions for kernels: nothing to run */
+    if (type == INPUT_LIBRARY || type == INPUT_OBJECT) return sim_leave(CUDA_SUCCESS); /* device functions: nothing to launch */
     if (!l->opaque) l->size = 0;
     l->opaque = true;
     return sim_leave(l->size ? CUDA_SUCCESS : append(l, data, size));

@@ -1,5 +1,5 @@
-/* What one process knows of the simulated driver: its contexts, streams, and address space. One mutex guards it all;
- * the lock of the shared state is only ever taken inside it, or without it. */
+/* The simulated driver's state in one process: contexts, streams, and the address space. One mutex protects all of it. The lock of the shared
+ * state is taken while holding the mutex, or without it, but the mutex is never taken while holding that lock. */
 #ifndef SIMGPU_LOCAL_H
 #define SIMGPU_LOCAL_H
 
@@ -9,7 +9,7 @@
 
 #define API __attribute__((visibility("default")))
 
-/* The same call in its per-thread-default-stream form, where stream 0 means the thread's own. */
+/* The stream of a call in its per-thread-default-stream form, in which stream 0 means the thread's own. */
 #define SIM_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
 enum { MAGIC_CTX = 0x43545831, MAGIC_STREAM = 0x53545231, MAGIC_EVENT = 0x45564e31, MAGIC_MODULE = 0x4d4f4431,
@@ -33,12 +33,12 @@ struct sim_stream {
     struct sim_stream *next;
 };
 
-/* What a context holds beside itself, numbered as the limits that set their sizes. */
+/* The buffers of a context, numbered like the limits that set their sizes. */
 enum { SIM_STACK, SIM_PRINTF, SIM_HEAP, SIM_SYNC_DEPTH, SIM_PENDING, SIM_BUFFERS };
 struct sim_buffer {
     uint32_t charge;
     uint64_t bytes, most, value; /* most: the bound of the largest size so far; value: the size, in the limit's unit */
-    bool waits;                  /* for a launch to take what the limit says now */
+    bool waits;                  /* the next launch takes the size that the limit has now */
 };
 
 struct sim_ctx {
@@ -46,7 +46,7 @@ struct sim_ctx {
     int device;
     uint32_t card, charge, fault_seen;
     struct sim_buffer buffers[SIM_BUFFERS];
-    struct sim_ctx *parent; /* of a green context: the primary one, which owns all that is made in it */
+    struct sim_ctx *parent; /* for a green context: the primary context, which owns everything made in it */
     CUresult broken; /* sticky */
     bool primary;
     unsigned flags, primary_refs, peers;
@@ -57,7 +57,7 @@ struct sim_ctx {
     struct sim_ctx *next;
 };
 
-/* Whose memory and code it is. */
+/* The context that owns memory and code made in this one. */
 static inline struct sim_ctx *sim_owner(struct sim_ctx *ctx) { return ctx && ctx->parent ? ctx->parent : ctx; }
 
 struct sim_ev {
@@ -65,18 +65,18 @@ struct sim_ev {
     struct sim_ctx *ctx;
     unsigned flags;
     bool recorded, imported;
-    bool in_capture;             /* last recorded in a capture: queries answer CUDA_ERROR_CAPTURED_EVENT */
+    bool in_capture;             /* last recorded in a capture: queries return CUDA_ERROR_CAPTURED_EVENT */
     struct sim_capture *capture; /* recorded while capturing: stands for these nodes */
     struct sim_node **captured;
     size_t captured_count;
 };
 
-/* Bytes that a simulated allocation holds; nothing is taken from the machine before they are first touched. */
+/* The contents of a simulated allocation. No memory of the machine is used before they are first touched. */
 struct sim_bytes {
     void *memory;
     size_t size;
     unsigned refs;
-    uint64_t object; /* shared with other processes through a file when not 0 */
+    uint64_t object; /* if not 0: shared with other processes through this object's file */
 };
 
 enum sim_region_kind { R_LINEAR, R_SMALL, R_MANAGED, R_HOST, R_REGISTERED, R_POOL, R_MAPPED, R_IPC, R_GRAPH, R_POOL_IMPORT };
@@ -91,7 +91,7 @@ struct sim_region {
     unsigned flags;
     uint64_t number;
     struct sim_bytes *bytes;
-    void *owner; /* slab, pool block, handle: by kind */
+    void *owner; /* slab, pool block or handle, by kind */
 };
 
 struct sim_device {
@@ -124,7 +124,7 @@ extern struct sim_local sim;
 CUresult sim_enter(void);
 CUresult sim_enter_context(struct sim_ctx **ctx);
 CUresult sim_leave(CUresult result);
-void sim_pause(void);  /* let other threads in while this one waits */
+void sim_pause(void);  /* lets other threads in while this one waits */
 void sim_resume(void);
 CUresult sim_stub(const char *name);
 void sim_nap_until(uint64_t when);
@@ -154,7 +154,7 @@ uint64_t sim_reserve_address(size_t size);
 void sim_release_address(uint64_t va, size_t size);
 struct sim_region *sim_region_add(struct sim_region r);
 struct sim_region *sim_region_find(uint64_t va);
-struct sim_region *sim_region_at(uint64_t va); /* begins exactly there */
+struct sim_region *sim_region_at(uint64_t va); /* the region that begins at va */
 void sim_region_remove(struct sim_region *r);
 size_t sim_region_count(void);
 struct sim_region *sim_region_number(size_t i);
@@ -194,7 +194,7 @@ void sim_disturb(void);
 /* stream.c */
 struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle);
 struct sim_stream *sim_stream_new(void);    /* not initialised yet */
-void sim_stream_gone(struct sim_stream *st); /* nothing may point to it any more */
+void sim_stream_gone(struct sim_stream *st); /* no pointer to it may remain */
 void sim_stream_init(struct sim_ctx *ctx, struct sim_stream *st, unsigned flags, int priority);
 CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq);
 void sim_wait(uint32_t context, uint32_t generation, uint64_t seq);

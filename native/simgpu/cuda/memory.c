@@ -1,14 +1,14 @@
-/* Linear memory: plain, pitched, managed, and host memory beside it.
+/* Linear memory: plain, pitched, managed; and host memory.
  *
- * A card gives memory in granules of 2 MiB. An allocation of 1 MiB and more takes whole granules; smaller ones may share
- * them (small.c). SIMGPU_GRANULE=N turns the sharing off and rounds every allocation up to N bytes. */
+ * A card's memory is taken in granules of 2 MiB. An allocation of 1 MiB or more takes whole granules; smaller ones may share them (small.c).
+ * SIMGPU_GRANULE=N turns the sharing off and rounds every allocation up to N bytes. */
 #include "local.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define UNIT 512 /* of a pitch */
+#define UNIT 512 /* a pitch is a multiple of this */
 
 uint64_t sim_round(uint64_t size, uint64_t to)
 {
@@ -23,7 +23,7 @@ uint32_t sim_take(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked)
     return charge;
 }
 
-/* What a policy decides must lie within the table of bounds, unless it is a wild one. */
+/* A policy's choices must be within the table of bounds, unless it is a wild policy. */
 void sim_bound(const char *what, uint64_t bytes, uint64_t most)
 {
     if (bytes <= most || sim.policy.wild) return;
@@ -32,7 +32,7 @@ void sim_bound(const char *what, uint64_t bytes, uint64_t most)
     abort();
 }
 
-/* Takes `bytes` for something for which a library may count up to `most`. */
+/* Takes `bytes` for a purpose for which a library may count up to `most`. */
 uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked, size_t most)
 {
     sim_bound(sim_kind_names[kind], bytes, most);
@@ -43,13 +43,13 @@ uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t
     return charge;
 }
 
-/* Linear memory in whole granules, of which a wild policy takes more. */
+/* Linear memory in whole granules; a wild policy takes more. */
 uint32_t sim_take_linear(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked)
 {
     return sim_take_within(card, kind, (size_t)((unsigned __int128)bytes * sim.policy.linear_percent / 100), asked, bytes);
 }
 
-/* No bytes any more, but a library cannot know that yet. */
+/* Takes no bytes, but allows a library to count `slack`: it cannot know yet that the memory was freed. */
 uint32_t sim_allowance(uint32_t card, enum sim_kind kind, size_t slack) { return sim_take_within(card, kind, 0, 0, slack); }
 
 void sim_give(uint32_t charge)
@@ -76,7 +76,7 @@ CUresult sim_alloc_linear(struct sim_ctx *ctx, size_t size, enum sim_kind kind, 
     return CUDA_SUCCESS;
 }
 
-/* The memory of a region, which may be known no more. */
+/* Frees the memory of a region, which may be removed from the list already. */
 void sim_drop_linear(const struct sim_region *r)
 {
     if (r->kind == R_SMALL) return sim_drop_small(r);
@@ -121,7 +121,7 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) { return alloc(out, size); }
 
-/* The 32-bit form of CUDA 3.1: an address that does not fit is no success. */
+/* The 32-bit form of CUDA 3.1: it fails, because an address would not fit. */
 API CUresult cuMemAlloc(unsigned *out, unsigned size)
 {
     (void)out, (void)size;
@@ -141,7 +141,7 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, s
     return sim_leave(sim_alloc_linear(c, *pitch * height, SIM_LINEAR, out));
 }
 
-/* Freeing waits for the work of the context, as the real one does. */
+/* As in the real driver, freeing waits for the work of the context. */
 static CUresult release(CUdeviceptr p)
 {
     struct sim_ctx *c;
@@ -153,7 +153,7 @@ static CUresult release(CUdeviceptr p)
                     region->kind != R_IPC;
     if (!freeable) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     sim_wait_context(region->ctx ? region->ctx : c);
-    region = sim_region_at(p); /* others ran meanwhile */
+    region = sim_region_at(p); /* again, since other threads ran meanwhile */
     if (region) sim_free_region(region);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -212,7 +212,7 @@ static CUresult map_host(struct sim_ctx *c, size_t size, enum sim_region_kind ki
     return CUDA_SUCCESS;
 }
 
-/* Managed memory counts in full from the start: the model knows no residency. */
+/* Managed memory counts in full from the start: residency is not modelled. */
 API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 {
     struct sim_ctx *c;
@@ -304,7 +304,7 @@ API CUresult cuMemHostGetFlags(unsigned *out, void *p)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* ---- questions about addresses ---- */
+/* ---- queries about addresses ---- */
 
 API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr p)
 {
@@ -358,7 +358,7 @@ API CUresult cuPointerGetAttribute(void *out, int what, CUdeviceptr p)
     return sim_leave(out && region ? attribute(out, what, p, region) : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* The plural form says null where the singular one fails. */
+/* The plural form returns null where the singular one fails. */
 API CUresult cuPointerGetAttributes(unsigned count, const int *what, void **out, CUdeviceptr p)
 {
     struct sim_ctx *c;
@@ -385,7 +385,7 @@ API CUresult cuPointerSetAttribute(const void *value, int what, CUdeviceptr p)
     return sim_leave(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Hints: checked, then without effect. */
+/* Hints are checked, but have no effect. */
 static CUresult hint(CUdeviceptr p, size_t size)
 {
     struct sim_ctx *c;

@@ -1,5 +1,5 @@
-/* Modules and libraries: what they hold of the card. Variables are there from the load on; code is loaded with the first
- * use of one of its functions (CUDA_MODULE_LOADING=EAGER: with the module), as since CUDA 12.2; a policy may do otherwise. */
+/* Modules and libraries, and when they take memory of the card. Variables take memory when the module is loaded. As since CUDA 12.2, code is
+ * loaded at the first use of one of its functions (CUDA_MODULE_LOADING=EAGER: with the module); a policy may choose otherwise. */
 #include "module.h"
 
 #include <elf.h>
@@ -59,7 +59,7 @@ struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch)
     return m->images = i;
 }
 
-/* Machine code says nothing about its kernels: any name is found, any parameters are taken. */
+/* Machine code may not describe its kernels: then any name is found, and any parameters are accepted. */
 static bool read_image(struct sim_module *m, const void *image)
 {
     uint32_t magic;
@@ -84,7 +84,7 @@ static bool eager(void)
     return sim.policy.module_loading == SIM_LOADING_EAGER;
 }
 
-/* Where it runs, whatever is current; a kernel of a library runs where it is launched: NULL. */
+/* The context in which the function runs, whatever context is current. NULL: a kernel of a library, which runs where it is launched. */
 struct sim_ctx *sim_function_context(const struct sim_function *f) { return f->ctx ? f->ctx : f->module->ctx; }
 
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
@@ -94,7 +94,7 @@ CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
     return l ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Some drivers load a function when it is asked about, or when a node of a graph gets it. */
+/* Some drivers load a function when it is queried, or when it is added to a graph node. */
 CUresult sim_function_asked(struct sim_function *f)
 {
     struct sim_ctx *c;
@@ -102,7 +102,7 @@ CUresult sim_function_asked(struct sim_function *f)
     return sim_leave(SIM_VALID(f, FUNCTION) ? sim_function_load(c, f) : CUDA_SUCCESS);
 }
 
-/* Eager libraries are loaded into every context, also when it is made later. */
+/* Eager libraries are loaded into every context, even one that is made later. */
 CUresult sim_libraries_load(struct sim_ctx *ctx)
 {
     CUresult r = CUDA_SUCCESS;
@@ -143,7 +143,7 @@ static struct sim_function *find_function(struct sim_module *m, const char *name
     return m->functions = f;
 }
 
-/* Those of machine code that says which it has; others are found by any name. */
+/* Adds the functions of machine code that lists them. In other machine code, any name is found. */
 static void name_functions(struct sim_module *m)
 {
     for (const struct sim_image *i = m->images; i; i = i->next)
@@ -255,7 +255,7 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *size, CUmodule m, con
     return sim_leave(get_global(at, size, m, name, c));
 }
 
-/* Of kernels that the text names; of machine code none is known. */
+/* Counts the functions that are known by name. */
 API CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule m)
 {
     if (!count) return CUDA_ERROR_INVALID_VALUE;
@@ -280,7 +280,7 @@ API CUresult cuModuleGetLoadingMode(int *out)
     return CUDA_SUCCESS;
 }
 
-/* ---- libraries: not tied to a context ---- */
+/* ---- libraries, which are not tied to a context ---- */
 
 API CUresult cuLibraryLoadData(CUlibrary *out, const void *image, int *jo, void **jv, unsigned jn, int *lo, void **lv, unsigned ln)
 {
@@ -340,7 +340,7 @@ API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel k)
     return CUDA_SUCCESS;
 }
 
-/* A context's own function for a kernel. */
+/* The context's own function for a library's kernel. */
 static struct sim_function *function_in(struct sim_load *l, const struct sim_function *kernel)
 {
     for (struct sim_function *f = l->functions; f; f = f->next)

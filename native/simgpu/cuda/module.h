@@ -1,4 +1,4 @@
-/* Loaded code: what is known of it is what its PTX text says, with remarks of ours (see docs/develop/simgpu.md), or its ELF file. */
+/* Loaded code. Its properties come from its PTX text, with simgpu's own remarks (see docs/develop/simgpu.md), or from its ELF file. */
 #ifndef SIMGPU_MODULE_H
 #define SIMGPU_MODULE_H
 
@@ -12,7 +12,7 @@ struct sim_timing {
     double per_wave_us;
     double share;         /* of the SMs, 0 to 1; below 0: by occupancy */
     double blocks_per_sm; /* below 0: by threads */
-    double meet;          /* so many kernels with the same number, parameter 1, wait for each other; 0: none */
+    double meet;          /* this many kernels with the same number (parameter 1) wait for each other; 0: none */
 };
 
 #define SIM_NAME 4096 /* mangled names of templates are that long */
@@ -27,7 +27,7 @@ struct sim_function {
     uint32_t param_size[MAX_PARAMS], param_offset[MAX_PARAMS];
     struct sim_timing timing;
     int max_dynamic_shared;
-    size_t local_bytes; /* of a thread */
+    size_t local_bytes; /* per thread */
     struct sim_function *next;
 };
 
@@ -38,14 +38,14 @@ struct sim_global {
     struct sim_global *next;
 };
 
-/* A function of machine code with sections of its own. */
+/* A function in machine code that has its own sections. */
 struct sim_kernel {
     size_t bytes;
     struct sim_kernel *next;
     char name[];
 };
 
-/* One program for some cards: a module has one, or as many as its fat binary has entries. */
+/* One program, for some card architectures. A module has one, or as many as its fat binary has entries. */
 struct sim_image {
     bool text;
     unsigned arch; /* 0: any */
@@ -55,15 +55,15 @@ struct sim_image {
     struct sim_image *next;
 };
 
-/* Code that was loaded at once. */
+/* Code that was loaded in one step. */
 struct sim_piece {
-    const struct sim_kernel *kernel; /* NULL: all of the image that was not there yet */
+    const struct sim_kernel *kernel; /* NULL: all of the image that was not loaded before */
     struct sim_block *block;         /* shared with other pieces; NULL: it has granules of its own */
     uint32_t charge;
     struct sim_piece *next;
 };
 
-/* What a context has of a module; a library may have several. */
+/* The parts of a module that a context has loaded; a library may have several loads. */
 struct sim_load {
     struct sim_ctx *ctx;
     const struct sim_image *image;
@@ -84,17 +84,17 @@ struct sim_module {
     struct sim_module *next;
 };
 
-/* ptx.c, ptx_globals.c, cubin.c, fatbin.c: false: no such thing */
+/* ptx.c, ptx_globals.c, cubin.c, fatbin.c. False: the data does not have that format. */
 extern const struct sim_timing sim_no_timing;
 bool sim_parse_ptx_globals(struct sim_image *image, const char *text);
 bool sim_parse_ptx(struct sim_module *m, struct sim_image *image, const char *text);
-bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t size); /* size 0: as large as it says */
+bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t size); /* size 0: the size in the file counts */
 bool sim_parse_fatbin(struct sim_module *m, const unsigned char *file);
 struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch);
 
 struct sim_ctx *sim_function_context(const struct sim_function *f); /* module.c */
 
-/* code.c: what contexts hold */
+/* code.c: the code that contexts hold */
 struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make);
 CUresult sim_load_globals(struct sim_load *l);
 CUresult sim_load_code(struct sim_load *l);

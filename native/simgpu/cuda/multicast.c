@@ -1,6 +1,6 @@
-/* Multicast objects: memory of several cards behind one address. Only what concerns memory is modelled: a card that joins the
- * team pays a granule for it, and what is bound stays alive until it is unbound or the object is gone. Processes that hold
- * the same object add and bind their own cards; what they bound is not seen by the others. */
+/* Multicast objects: memory of several cards behind one address. Only their memory is modelled: each card that joins the team takes a granule,
+ * and bound memory stays alive until it is unbound or the object is gone. Processes that hold the same object add and bind their own cards;
+ * other processes do not see what they bound. */
 #include "vmm.h"
 
 #include <stdlib.h>

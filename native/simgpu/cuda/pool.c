@@ -1,4 +1,4 @@
-/* Stream-ordered memory: the calls. How pools grow and shrink stands in pool_chunks.c. */
+/* The calls of stream-ordered memory. How pools grow and shrink is in pool_chunks.c. */
 #include "pool.h"
 
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static CUresult free_async(CUdeviceptr p, CUstream handle)
 API CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free_async(p, s); }
 API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { return free_async(p, SIM_PER_THREAD(s)); }
 
-/* ---- where a pool's memory lies: on a device, on the host, or, managed, on the current device wherever it is preferred ---- */
+/* ---- a pool's location: a device, the host, or, for managed memory, the current device wherever it is preferred ---- */
 
 static bool on_device(const CUmemLocation *l) { return l->type == CU_MEM_LOCATION_DEVICE || l->type == CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN; }
 
@@ -96,7 +96,7 @@ static struct sim_pool *make_at(const CUmemPoolProps *props)
     return p;
 }
 
-/* The pools of places that are no device: the default one, and the one that was chosen. */
+/* The pools of locations that are not a device: the default pool, and the pool that was set. */
 static struct place { struct sim_pool *usual, *chosen; } host_place, managed_place;
 
 static struct sim_pool *pool_of_place(int type, const CUmemLocation *l, bool current)

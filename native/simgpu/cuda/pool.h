@@ -1,11 +1,11 @@
-/* Pools, between pool.c, pool_chunks.c and pool_share.c. */
+/* Pools: declarations shared by pool.c, pool_chunks.c and pool_share.c. */
 #ifndef SIMGPU_POOL_H
 #define SIMGPU_POOL_H
 
 #include "local.h"
 
 struct sim_piece {
-    struct sim_pool *pool; /* first: cuPointerGetAttribute reads it here */
+    struct sim_pool *pool; /* must be first: cuPointerGetAttribute reads it here */
     struct sim_chunk *chunk;
     size_t offset, size;
     bool used;
@@ -26,10 +26,10 @@ struct sim_chunk {
 struct sim_pool {
     uint32_t magic;
     int device;
-    bool is_default, destroyed, imported, on_host; /* on_host: it takes nothing of the card */
-    uint32_t allowance; /* charge of no bytes for what went back in calls that did not show it */
-    uint64_t unseen;    /* ... so many */
-    uint32_t name; /* charge of no bytes whose object other processes know the pool by */
+    bool is_default, destroyed, imported, on_host; /* on_host: it takes no memory of the card */
+    uint32_t allowance; /* charge without bytes for memory that was freed in calls unrelated to the pool ... */
+    uint64_t unseen;    /* ... and how many bytes that was */
+    uint32_t name; /* charge without bytes, whose object names the pool to other processes */
     CUmemPoolProps props;
     uint64_t threshold, reserved, reserved_high, used, used_high, max_size;
     int reuse[3];
@@ -40,7 +40,7 @@ struct sim_pool {
 struct sim_pool *sim_pool_make(int device, const CUmemPoolProps *props);
 void sim_pool_list(struct sim_pool *pool);
 void sim_pool_trim(struct sim_pool *pool, uint64_t keep);
-void sim_pool_seen(struct sim_pool *pool); /* from here on a library can know its size */
+void sim_pool_seen(struct sim_pool *pool); /* from now on a library can know the pool's size */
 void sim_pool_bury(struct sim_pool *pool);
 
 #endif

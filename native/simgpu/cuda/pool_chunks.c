@@ -1,12 +1,12 @@
-/* How pools grow and shrink. A pool takes chunks of the card and gives pieces of them; freed pieces stay in the pool, and
- * chunks go back down to the release threshold. How large a chunk is, which piece is given, and when chunks go back is the
- * policy's choice. What is charged is what the pool has reserved.
+/* How pools grow and shrink. A pool takes chunks from the card and allocates pieces of them. Freed pieces stay in the pool, and chunks are
+ * given back down to the release threshold. The policy chooses how large a chunk is, which piece is used, and when chunks are given back. The
+ * process is charged for all memory that the pool has reserved.
  *
  *      piece:  FREE --alloc--> USED --free in a stream--> FREE: for that stream at once, for others when its work is done
  *                                                               (or, by policy, at the next synchronisation)
  *
- * A chunk that goes back in a call which has nothing to do with the pool leaves an allowance: a library may count it until
- * it asks for the pool's size, or uses the pool, or the next synchronisation. */
+ * A chunk that is given back in a call unrelated to the pool leaves an allowance: a library may count it until it queries the pool's size, or
+ * uses the pool, or until the next synchronisation. */
 #include "pool.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void sim_pool_list(struct sim_pool *pool)
 
 static bool work_done(const struct sim_piece *p) { return sim_work_done(p->context, p->generation, p->seq); }
 
-/* May a stream use it that did not free it? */
+/* May a stream that did not free the piece use it? */
 static bool for_others(const struct sim_piece *p) { return sim.policy.pool_reuse_at_sync ? !p->seq : work_done(p); }
 
 static bool usable(const struct sim_piece *p, size_t size, const struct sim_stream *st)
@@ -60,7 +60,7 @@ static void split(struct sim_piece *p, size_t size)
 {
     if (p->size == size) return;
     struct sim_piece *rest = malloc(sizeof *rest);
-    if (!rest) return; /* the piece is given whole */
+    if (!rest) return; /* the whole piece is used */
     *rest = *p;
     rest->offset += size;
     rest->size -= size;
@@ -68,7 +68,7 @@ static void split(struct sim_piece *p, size_t size)
     p->next = rest;
 }
 
-/* Neighbours that may be used under the same condition become one. */
+/* Joins neighbouring free pieces that may be used under the same condition. */
 static void join_free(struct sim_chunk *c)
 {
     for (struct sim_piece *p = c->pieces; p && p->next;) {
@@ -85,7 +85,7 @@ static void join_free(struct sim_chunk *c)
     }
 }
 
-/* At a synchronisation: what the work before the free has left is anyone's. */
+/* At a synchronisation: pieces whose earlier work is done may be used by any stream. */
 static void settle_pieces(struct sim_pool *pool)
 {
     for (struct sim_chunk *c = pool->chunks; c; c = c->next) {
@@ -129,7 +129,7 @@ static void shrink(struct sim_pool *pool)
     if (pool->reserved > pool->threshold) sim_pool_trim(pool, pool->threshold);
 }
 
-/* In a call that does not show it. */
+/* Shrinks in a call that is unrelated to the pool. */
 static void trim_unseen(struct sim_pool *pool, uint64_t keep)
 {
     uint64_t before = pool->reserved;
@@ -212,7 +212,7 @@ static size_t chunk_size(const struct sim_pool *pool, size_t size)
     return (size_t)(p->pool_percent > 100 ? sim_round(most / 100 * p->pool_percent, SIM_GRANULE) : whole);
 }
 
-/* Grows by whole chunks; when the card is nearly full, by what is needed; then after giving back what lies unused. */
+/* Grows by a whole chunk; if the card is nearly full, by the size needed; if that fails, after giving back unused chunks. */
 static bool grow(struct sim_pool *pool, size_t size)
 {
     size_t whole = chunk_size(pool, size), least = (size_t)sim_round(size, SIM_GRANULE);

@@ -1,5 +1,5 @@
-/* Pools that other processes use. The pool has a name, an object without bytes, whose file says the card; each chunk of
- * which a piece was exported is an object of its own, held by its pool and by the processes that imported the piece. */
+/* Pools shared with other processes. The pool has a name: an object without bytes, whose file contains the card. Each chunk of which a piece
+ * was exported is an object of its own, held by its pool and by the processes that imported the piece. */
 #include "pool.h"
 #include "vmm.h"
 

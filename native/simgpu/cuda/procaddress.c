@@ -1,5 +1,5 @@
-/* cuGetProcAddress. The key is the triple of name, version and stream mode: of the forms of a name, the newest that is
- * no newer than the version asked for; with the per-thread flag, the _ptsz or _ptds form where the name has one. */
+/* cuGetProcAddress. The result depends on name, version and stream mode: it is the newest form of the name that is not newer than the
+ * requested version; with the per-thread flag, the _ptsz or _ptds form if the name has one. */
 #include "answers.h"
 #include "local.h"
 
@@ -49,7 +49,7 @@ static CUresult resolve(const char *name, void **out, int version, uint64_t flag
     return CUDA_SUCCESS;
 }
 
-/* SIMGPU_TRACE=1 tells every question and its answer. */
+/* SIMGPU_TRACE=1 prints every lookup and its result. */
 static CUresult traced(const char *name, void **out, int version, uint64_t flags, int *status)
 {
     int found;
@@ -66,7 +66,7 @@ API CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_
     return traced(name, out, version, flags, NULL);
 }
 
-/* The newer form says by status what is missing, and calls it success. */
+/* The newer form reports a missing function by the status, and returns success. */
 API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status)
 {
     CUresult r = traced(name, out, version, flags, status);

@@ -1,8 +1,8 @@
-/* A reader of PTX that sees what the model needs: kernels, their parameters, and remarks of the form
+/* A reader of PTX for what the model needs: kernels, their parameters, and remarks of the form
  *     // simgpu: time_us=500 share=1.0          the next kernel takes 500 us and all SMs
  *     // simgpu: time_us=$1                     the number of microseconds is parameter 1
  *     // simgpu: per_wave_us=20 blocks_per_sm=4 as many waves as the grid needs, 20 us each
- *     // simgpu: time_us=$0 meet=4              spins until four kernels with the same parameter 1 are there, then takes its time
+ *     // simgpu: time_us=$0 meet=4              spins until four kernels with the same parameter 1 have begun, then takes its time
  * A remark is a comment to the real compiler, so the same text runs on a real card. */
 #include "module.h"
 
@@ -48,7 +48,7 @@ static void skip_comment(struct reader *r)
     r->at = end;
 }
 
-/* No escapes in it, as in ptxas. */
+/* As in ptxas, strings have no escapes. */
 static void skip_string(struct reader *r)
 {
     const char *end = strchr(r->at + 1, '"');
@@ -69,7 +69,7 @@ static void token(struct reader *r, char *out, size_t size)
     }
     if (*r->at && !word_char(*r->at)) out[n++] = *r->at++;
     else
-        while (word_char(*r->at) && (*r->at != '.' || n == 0 || out[0] != '.')) { /* ".visible.entry" is two */
+        while (word_char(*r->at) && (*r->at != '.' || n == 0 || out[0] != '.')) { /* ".visible.entry" is two tokens */
             if (n + 1 < size) out[n++] = *r->at;
             r->at++;
         }
@@ -110,7 +110,7 @@ static bool variable(struct reader *r, const char *ends, char *name, size_t name
     }
     *size = element * vector * count;
     if (!*align) *align = element ? element * vector : 1;
-    r->at--; /* the end character is for the caller */
+    r->at--; /* leaves the end character to the caller */
     return element != 0;
 }
 
@@ -148,7 +148,7 @@ static bool entry(struct reader *r, struct sim_module *m)
     return f->name[0] && (*r->at != '(' || parameters(r, f));
 }
 
-/* Of the kernel that is being read: what its threads keep outside of registers. */
+/* Local memory of the kernel that is being read: what its threads keep outside of registers. */
 static void local(struct reader *r, struct sim_module *m)
 {
     char name[256];

@@ -1,7 +1,7 @@
-/* Variables of .global, about as ptxas lays them out: the order of those with one alignment is not known, so padding may differ.
- * It looks for the word in a copy of the text in which comments and strings are blank, descends into what stands behind it
- * character by character, keeps a list, and gives out places at the end: first those with a value, then the others, those with
- * the largest alignment first. A size is 32 bits, in ptxas too. */
+/* Lays out the variables of .global in PTX about as ptxas does: the order of variables with equal alignment is unknown, so padding may differ.
+ * The reader blanks comments and strings in a copy of the text, looks for the word .global, and parses the declaration behind it character by
+ * character. It collects the variables in a list and assigns their places at the end: first those with a value, then the others, each group
+ * with the largest alignment first. As in ptxas, a size has 32 bits. */
 #include "module.h"
 
 #include <ctype.h>
@@ -24,7 +24,7 @@ static void blank(char *from, size_t n)
         if (*from != '\n') *from = ' ';
 }
 
-/* false: something does not end. */
+/* False: a comment or string does not end. */
 static bool blank_what_is_no_code(char *text)
 {
     static const struct { const char *begin, *end; } kinds[] = {{"//", "\n"}, {"/*", "*/"}, {"\"", "\""}};
@@ -120,7 +120,7 @@ static void element(struct declaration *d)
     }
 }
 
-/* How many, behind the opening bracket; the closing one is passed. */
+/* Counts the elements after the opening bracket, and skips the closing one. */
 static size_t list(struct declaration *d)
 {
     size_t n = 1;
@@ -138,7 +138,7 @@ static bool value(struct declaration *d, size_t *elements)
     return element(d), *elements = 1, true;
 }
 
-/* Beyond this no card has any. */
+/* The product, at most 1 << 50: no card has more memory. */
 static size_t times(size_t a, size_t b)
 {
     size_t product;
@@ -167,7 +167,7 @@ static struct sim_global **end_of(struct sim_image *image)
     return last;
 }
 
-/* A letter, or one of _ $ % with something behind it; % stands only in front. */
+/* Begins with a letter, or with one of _ $ % followed by another character; % may only be the first character. */
 static bool is_identifier(const char *name)
 {
     bool letter = isalpha((unsigned char)name[0]);
@@ -199,11 +199,11 @@ static bool variable(struct declaration *d)
     return true;
 }
 
-/* The instruction in which .global is followed by what a declaration may have too: two names and a semicolon. */
+/* cvta is the instruction in which .global is followed by text that a declaration could have, too: two names and a semicolon. */
 static bool is_cvta(const char *text, const char *at)
 {
     const char *word = at;
-    do { /* back over ".to" and the like, to what is no directive */
+    do { /* back over ".to" and similar words to one that is not a directive */
         while (word > text && isspace((unsigned char)word[-1])) word--;
         while (word > text && (name_char(word[-1]) || word[-1] == '.')) word--;
     } while (word > text && *word == '.' && isspace((unsigned char)word[-1]));
@@ -220,7 +220,7 @@ static void drop_from(struct sim_global **from)
 static bool names(struct declaration *d)
 {
     struct sim_global **last = end_of(d->image);
-    if (take(d, ';')) return true; /* of nothing */
+    if (take(d, ';')) return true; /* an empty list */
     do
         if (!variable(d)) return drop_from(last), false;
     while (take(d, ','));
@@ -229,7 +229,7 @@ static bool names(struct declaration *d)
 
 /* ---- places ---- */
 
-/* An external one is there once. Those before it in the list were kept. */
+/* An external variable gets only one place: none here if another variable of its name is defined, is larger, or is as large and before it. */
 static bool is_elsewhere(const struct sim_image *image, const struct sim_global *external)
 {
     bool before = true;

@@ -1,5 +1,5 @@
-/* Small allocations: pieces of one context share blocks of 2 MiB, in units of the policy's size, and a block goes back with
- * its last piece. Where in which block a piece comes to lie is the policy's choice. */
+/* Small allocations: pieces of one context share blocks of 2 MiB, in units of the policy's size. A block is freed with its last piece. The
+ * policy chooses the block and the position for a piece. */
 #include "local.h"
 
 #include <stdlib.h>
@@ -23,18 +23,18 @@ struct place {
 };
 
 static struct slab *slabs;
-static uint64_t draws; /* of the random fit */
+static uint64_t draws; /* for the random fit */
 
 static uint32_t units_in_a_slab(void) { return (uint32_t)(SIM_GRANULE / sim.policy.small_unit); }
 static uint32_t units_of(size_t size) { return (uint32_t)((size + sim.policy.small_unit - 1) / sim.policy.small_unit); }
 
-/* Powers of two; 0 where all sizes share blocks. */
+/* Size class by powers of two; 0 if all sizes share blocks. */
 static uint32_t class_of(size_t size)
 {
     return sim.policy.small_classes ? 64 - (uint32_t)__builtin_clzll((uint64_t)size) : 0;
 }
 
-/* The next gap of so many units; first fit needs no more of it than that. */
+/* The next gap of at least `wanted` units. For the first fit the gap's full length does not matter. */
 static bool next_gap(const struct slab *s, uint32_t from, uint32_t wanted, struct place *out)
 {
     uint32_t units = units_in_a_slab();
@@ -48,7 +48,7 @@ static bool next_gap(const struct slab *s, uint32_t from, uint32_t wanted, struc
     return false;
 }
 
-/* Of `seen` gaps so far: is the new one rather the place? */
+/* Is the new gap, the last of `seen`, a better place than the best so far? */
 static bool better(const struct place *new, const struct place *best, uint64_t seen)
 {
     if (!best->slab) return true;

@@ -12,8 +12,8 @@
 
 /* ---- submitting work ---- */
 
-/* Streams that were destroyed. Their memory stays, because programs do use streams that they destroyed; with SIMGPU_STREAMS_AGAIN the
- * next one gets it, and with it the handle, as on a real driver. */
+/* Destroyed streams. Their memory stays, because some programs use streams that they destroyed. With SIMGPU_STREAMS_AGAIN the next stream gets
+ * that memory, and so the same handle, as with a real driver. */
 static struct sim_stream *destroyed;
 
 struct sim_stream *sim_stream_new(void)
@@ -59,8 +59,8 @@ struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle)
     return SIM_VALID(handle, STREAM) && SIM_VALID(handle->ctx, CTX) ? handle : NULL;
 }
 
-/* A blocking stream that shares its queue with a non-blocking one makes both blocking: a false dependency, as on a card
- * that has fewer queues than the program has streams. */
+/* If a blocking stream shares its queue with a non-blocking one, both are blocking: a false dependency, as on a card with fewer queues than
+ * the program has streams. */
 static void order(struct sim_stream *st, struct sim_item *item)
 {
     struct sim_ctx *c = st->ctx;
@@ -73,7 +73,7 @@ static void order(struct sim_stream *st, struct sim_item *item)
     }
 }
 
-/* Called with the mutex, which is let go while a full queue drains: a launch blocks then, as on a real card. */
+/* Called with the mutex, which is released while a full queue drains: as on a real card, a launch blocks then. */
 CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq)
 {
     struct sim_ctx *c = st->ctx;
@@ -89,7 +89,7 @@ CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq)
         sim_pause();
         sim_nap_until(when < now + MAX_NAP_NS ? when : now + MAX_NAP_NS);
         sim_resume();
-        if (c->magic != MAGIC_CTX) return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* by another thread: nothing drains its queue */
+        if (c->magic != MAGIC_CTX) return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* destroyed by another thread: its queue never drains */
     }
     order(st, &item);
     uint64_t given = sim_enqueue(&sim.host, c->id, item, sim.host.state->clock_ns);
@@ -100,7 +100,7 @@ CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq)
     return CUDA_SUCCESS;
 }
 
-/* ---- waiting: called with the mutex, which is let go ---- */
+/* ---- waiting: called with the mutex, which is released meanwhile ---- */
 
 void sim_wait(uint32_t context, uint32_t generation, uint64_t seq)
 {
@@ -115,13 +115,13 @@ void sim_wait(uint32_t context, uint32_t generation, uint64_t seq)
         if (!done) when = sim_earliest(&sim.host, context, seq, now);
         sim_unlock(&sim.host);
         if (done) break;
-        if (when <= now) when = now + 50000; /* waits for something whose time nobody knows */
+        if (when <= now) when = now + 50000; /* the end is unknown */
         sim_nap_until(when < now + MAX_NAP_NS ? when : now + MAX_NAP_NS);
     }
     sim_resume();
 }
 
-/* The oldest item that is not retired yet, and the one after the last; nothing when the context is gone. */
+/* The oldest item that is not retired yet, and the one after the last; no items if the context is gone. */
 static uint64_t tail_of(uint32_t id, uint32_t generation, uint64_t *head)
 {
     const struct sim_context *c = &sim.host.state->contexts[id];
@@ -154,7 +154,7 @@ bool sim_work_done(uint32_t context, uint32_t generation, uint64_t seq)
     return done;
 }
 
-/* The last item of a stream; for the legacy stream, also of the blocking ones it waits for. */
+/* The last item of a stream; for the legacy stream, also of the blocking streams for which it waits. */
 static uint64_t last_of(struct sim_stream *st)
 {
     uint64_t last = st->last_seq;
@@ -175,7 +175,7 @@ static void wait_stream(struct sim_stream *st)
     sim_wait(c->id, c->generation, last);
 }
 
-/* What comes back at a synchronisation that began when numbers were at `from`; without a stream, of the whole context. */
+/* Frees memory at a synchronisation that began when numbers were at `from`; without a stream, of the whole context. */
 void sim_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, uint64_t from)
 {
     sim_late_synchronised(ctx, st, from);
@@ -222,7 +222,7 @@ static CUresult destroy_stream(CUstream handle)
             break;
         }
     sim_capture_stream_ends(s);
-    sim_stream_gone(s); /* its work goes on */
+    sim_stream_gone(s); /* its work continues */
     return sim_leave(CUDA_SUCCESS);
 }
 

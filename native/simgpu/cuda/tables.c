@@ -1,9 +1,9 @@
-/* The driver's private tables. A real driver hands out a dozen; the runtime library asks for seven of them, and the last of
- * those is a check that only the vendor's driver can pass, which is not modelled. Two are here, as far as a library between
- * program and driver has to notice what goes past it:
+/* The driver's private tables. A real driver exports a dozen; the runtime library requests seven of them. The last of these is a check that
+ * only the vendor's driver can pass, which is not modelled. Two tables are here, so that tests can check whether a library between program and
+ * driver notices calls that bypass it:
  *
- *   the runtime's interface    its first word is its size, and one entry gives a device's primary context, which it makes
- *   one of simgpu's own        makes contexts and loads modules, for tests */
+ *   the runtime's interface    its first word is its size, and one entry creates and returns a device's primary context
+ *   one of simgpu's own        creates contexts and loads modules, for tests */
 #include "local.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 
 static CUresult not_modelled(void) { return sim_stub("an entry of a private table"); }
 
-/* The context is made, held and current from then on, as for the runtime. */
+/* As for the runtime, the context is created, held and made current. */
 static CUresult primary(CUcontext *out, CUdevice device)
 {
     CUresult r = cuDevicePrimaryCtxRetain(out, device);
@@ -32,7 +32,7 @@ static const struct {
 } runtime_interface = {sizeof runtime_interface, not_modelled, primary,
                        {not_modelled, not_modelled, not_modelled, not_modelled, not_modelled, not_modelled, not_modelled, not_modelled}};
 
-/* tests/interposer/tables_test.c has it too */
+/* tests/interposer/tables_test.c has the same layout */
 static const struct {
     size_t size;
     CUresult (*retain)(CUcontext *, CUdevice);

@@ -1,5 +1,5 @@
-/* Memory behind sparse and deferred arrays: tiles that are mapped to allocation handles. A mapped tile keeps its memory alive as
- * a mapped address does. The stream's order is taken as the order of the calls. */
+/* Memory behind sparse and deferred arrays: tiles that are mapped to allocation handles. Like a mapped address, a mapped tile keeps its memory
+ * alive. Mappings take effect in the order of the calls. */
 #include "array.h"
 #include "vmm.h"
 
@@ -60,7 +60,7 @@ static bool apply(const CUarrayMapInfo *i)
     struct sim_handle *memory = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? sim_handle_find(i->memHandle.memHandle) : NULL;
     struct tile *t = memory ? malloc(sizeof *t) : NULL;
     if (memory && !t) return false;
-    if (memory) memory->maps++; /* first, so that mapping the same memory again does not let it go */
+    if (memory) memory->maps++; /* first, so that mapping the same memory again does not free it */
     remove_tile(i->resource.array, &place);
     if (!memory) return true;
     *t = (struct tile){i->resource.array, place, memory, tiles};

@@ -1,5 +1,5 @@
-/* User objects: something of the program's that graphs hold by counting, and a function that is called when nobody holds it
- * any more. It runs with no lock held, in the call that let go last. */
+/* User objects: an object of the program with a reference count that graphs can hold, and a function that is called when no reference is left.
+ * The function runs without any lock, in the call that released the last reference. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct sim_user_object {
     uint64_t refs;
     CUhostFn destroy;
     void *data;
-    struct sim_user_object *next; /* of those that wait for their end */
+    struct sim_user_object *next; /* next of the objects that wait to be destroyed */
 };
 
 struct sim_retained {
@@ -120,7 +120,7 @@ API CUresult cuGraphReleaseUserObject(CUgraph g, CUuserObject o, unsigned count)
     return CUDA_SUCCESS;
 }
 
-/* A clone, and a graph made ready to run, hold what the graph holds. */
+/* A clone, and an instantiated graph, hold the same objects as the graph. */
 bool sim_graph_share_objects(struct sim_graph *to, const struct sim_graph *from)
 {
     for (const struct sim_retained *p = from->retained; p; p = p->next) {

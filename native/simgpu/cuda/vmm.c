@@ -1,5 +1,5 @@
-/* Virtual memory management: handles, reserved addresses, mappings. A handle's memory lives until its last reference and its
- * last mapping are gone, in all processes; binding it to a multicast object or to an array's tile is a mapping too. */
+/* Virtual memory management: handles, reserved addresses, mappings. A handle's memory lives until its last reference and its last mapping are
+ * gone, in all processes. A binding to a multicast object or to an array's tile counts as a mapping. */
 #include "vmm.h"
 
 #include <stdlib.h>

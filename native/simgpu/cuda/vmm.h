@@ -1,10 +1,10 @@
-/* Allocation handles, between vmm.c, handles.c and multicast.c. */
+/* Allocation handles: declarations shared by vmm.c, handles.c and multicast.c. */
 #ifndef SIMGPU_VMM_H
 #define SIMGPU_VMM_H
 
 #include "local.h"
 
-struct sim_team; /* what a multicast object consists of in this process */
+struct sim_team; /* the parts of a multicast object in this process */
 
 struct sim_handle {
     uint32_t card, charge;
@@ -23,7 +23,7 @@ struct sim_handle *sim_handle_find(CUmemGenericAllocationHandle number);
 CUmemGenericAllocationHandle sim_handle_add(struct sim_handle h);
 void sim_handle_drop_if_unused(struct sim_handle *h);
 
-/* handles.c: a charge's number as an object that others may hold, with its bytes where they find them; a descriptor of it; and back */
+/* handles.c: publish a charge as an object that other processes may hold; export and import it */
 uint64_t sim_publish(uint32_t charge, struct sim_bytes *bytes);
 CUresult sim_export_descriptor(int *out, uint64_t object);
 uint64_t sim_object_of(int fd);

@@ -1,5 +1,5 @@
-/* NVML: processes in the younger forms (details, utilisation of the engines) and in accounting, which is always on. Pids are
- * as each process sees itself; what has ended is not kept. */
+/* NVML: the newer process lists (details, utilisation of the engines) and accounting, which is always on. A process is listed with the pid
+ * that it sees itself. Processes that have ended are not kept. */
 #include "nvml.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ API nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t d, unsigned *count, un
     return found > room ? INSUFFICIENT_SIZE : OK;
 }
 
-/* start_time counts clock ticks since the machine's start. */
+/* start_time is in clock ticks since the machine's start. */
 static unsigned long long age_us(const struct sim_process *p)
 {
     struct timespec t;

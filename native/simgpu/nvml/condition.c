@@ -1,4 +1,4 @@
-/* NVML: heat, and memory that is worn out. What simgpu-ctl says is so. */
+/* NVML: temperature, and worn memory, as set by simgpu-ctl. */
 #include "nvml.h"
 
 enum { SHUTDOWN = 0, SLOWDOWN = 1, MEMORY_MOST = 2, GPU_MOST = 3 }; /* NVML_TEMPERATURE_THRESHOLD_* */

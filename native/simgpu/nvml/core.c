@@ -1,4 +1,4 @@
-/* NVML: start and end, the cards and their names. */
+/* NVML: initialisation and shutdown, the cards and their names. */
 #include "nvml.h"
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ nvmlReturn_t sim_nvml_text(char *out, unsigned size, const char *text)
     return OK;
 }
 
-/* As the container toolkit does with device nodes: the list names cards by index or UUID, "all" or none. */
+/* Imitates the container toolkit's choice of device nodes: the list names cards by index or UUID, or is "all" or "none". */
 static bool named(const struct sim_card *c, unsigned position)
 {
     const char *list = getenv("NVIDIA_VISIBLE_DEVICES");
@@ -138,7 +138,7 @@ static nvmlReturn_t cuda_version(int *out)
 API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *out) { return cuda_version(out); }
 API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out) { return cuda_version(out); }
 
-/* A number of the card's model. */
+/* A property of the card's model. */
 static nvmlReturn_t of_model(nvmlDevice_t d, unsigned *out, size_t offset, unsigned scale)
 {
     nvmlReturn_t r = sim_nvml_card(d);

@@ -1,6 +1,6 @@
-/* Facts about a data-centre card that the model has no state for, and what follows from the state that it has: energy from
- * power, reasons for lower clocks from heat. What such a card lacks (fans, displays, video encoders in use, a licence, a
- * battery) is answered as such a card answers; what an A100 does not support stays unsupported. */
+/* NVML: facts about a data-centre card for which the model has no state, and values derived from the state that it has: energy from power,
+ * reasons for lower clocks from heat. For features that such a card lacks (fans, displays, video encoders in use, a licence, a battery) the
+ * answers are those of such a card. Features that an A100 does not support are unsupported. */
 #include "nvml.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ API nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t d, struct versioned *o
     return OK;
 }
 
-/* ---- engines that nobody uses ---- */
+/* ---- engines that are never used ---- */
 
 #define IDLE_ENGINE(name)                                                                          \
     API nvmlReturn_t nvmlDeviceGet##name##Utilization(nvmlDevice_t d, unsigned *out, unsigned *us) \
@@ -119,7 +119,7 @@ static nvmlReturn_t no_licences(nvmlDevice_t d, struct licences *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
-    out->supported = 0; /* what follows is as long as the header of the caller says: nothing of it is written */
+    out->supported = 0; /* the length of the rest depends on the caller's header, so the rest is not written */
     out->count = 0;
     return OK;
 }
@@ -128,9 +128,9 @@ API nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v2(nvmlDevice_t d, struct l
 API nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v3(nvmlDevice_t d, struct licences *out) { return no_licences(d, out); }
 API nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, struct licences *out) { return no_licences(d, out); }
 
-/* ---- what follows from the state ---- */
+/* ---- values derived from the state ---- */
 
-/* The sum over time of what nvmlDeviceGetPowerUsage says: 60 W, and 300 W more while a kernel is resident. */
+/* The integral of nvmlDeviceGetPowerUsage over time: 60 W, and 300 W more while a kernel is resident. */
 API nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t d, unsigned long long *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
@@ -187,7 +187,7 @@ API nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t d, struct pstates 
     return OK;
 }
 
-/* One state, and one clock of the memory; a list that is too short says how long it has to be. */
+/* One performance state, and one memory clock. If a list is too short, the call returns the length that is needed. */
 API nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t d, unsigned *out, unsigned bytes)
 {
     nvmlReturn_t r = sim_nvml_card(d);
@@ -227,7 +227,7 @@ API nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t d, struct clock_tex
     return OK;
 }
 
-/* ---- the bus, where the cards file says what it is ---- */
+/* ---- the bus, if the cards file describes it ---- */
 
 static nvmlReturn_t speed(nvmlDevice_t d, unsigned *out, const unsigned by_generation[6])
 {
@@ -240,7 +240,7 @@ API nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t d, unsigned *out) { return 
 API nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t d, unsigned *out) { return speed(d, out, (unsigned[]){0, 1, 2, 3, 4, 5}); }
 CONSTANT(PcieReplayCounter, 0)
 
-/* Kilobytes a second; nobody counts what goes over the bus. */
+/* Kilobytes per second; traffic over the bus is not counted. */
 API nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t d, unsigned way, unsigned *out) { return way > 1 ? INVALID_ARGUMENT : sim_nvml_number(d, out, 0); }
 
 /* ---- repairs ---- */
@@ -251,7 +251,7 @@ API nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t d, struct repair *out)
     if (r || !out) return r ? r : INVALID_ARGUMENT;
     if (out->version != NVML_VERSION(*out, 1)) return ARGUMENT_VERSION_MISMATCH;
     if (sim_retires_pages(d)) return NOT_SUPPORTED;
-    out->channel = out->tpc = 0; /* a worn row is no worn channel */
+    out->channel = out->tpc = 0; /* a worn row is not a worn channel */
     return OK;
 }
 
@@ -261,7 +261,7 @@ API nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t d, unsigned
     return r ? r : sim_retires_pages(d) ? NOT_SUPPORTED : sim_nvml_number(d, out, d->repair == SIM_REPAIR_FAILED);
 }
 
-/* Banks by how many spare rows they have left; a row that was replaced leaves its bank with fewer. */
+/* The number of banks by the spare rows that they have left; each replaced row uses up a spare row of its bank. */
 API nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t d, struct row_histogram *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);

@@ -1,5 +1,5 @@
-/* NVML: samples, fields by number, what a card without partitions says of them, and what an administrator may set: it is
- * accepted, as from root, and changes nothing that is simulated. */
+/* NVML: samples, fields by number, queries about partitions on a card that has none, and administrator settings: these are accepted, as from
+ * root, and have no effect on the simulation. */
 #include "nvml.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static nvmlReturn_t sample(nvmlDevice_t d, int type, unsigned *out)
     return NOT_SUPPORTED;
 }
 
-/* One sample, of now. */
+/* One sample, taken now. */
 API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, int type, unsigned long long since, int *value_type, unsigned *count, nvmlSample_t *samples)
 {
     unsigned value;
@@ -99,7 +99,7 @@ API nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned in
     return r ? r : out ? NOT_FOUND : INVALID_ARGUMENT;
 }
 
-/* ---- what an administrator sets ---- */
+/* ---- administrator settings ---- */
 
 API nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t d, unsigned mode) { return (void)mode, sim_nvml_card(d); }
 API nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t d, unsigned mode) { return (void)mode, sim_nvml_card(d); }

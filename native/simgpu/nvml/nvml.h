@@ -1,4 +1,4 @@
-/* What the parts of the simulated NVML offer each other, and the pieces of its interface that nobody else needs. */
+/* Functions shared by the parts of the simulated NVML, and declarations of NVML's interface that only they need. */
 #ifndef SIMGPU_NVML_H
 #define SIMGPU_NVML_H
 
@@ -23,17 +23,17 @@ struct ecc_counts { unsigned long long l1Cache, l2Cache, deviceMemory, registerF
 extern struct sim_host sim_nvml_host;
 
 bool sim_nvml_ready(void);
-nvmlReturn_t sim_nvml_card(nvmlDevice_t card); /* OK when it is one of ours that answers */
+nvmlReturn_t sim_nvml_card(nvmlDevice_t card); /* OK: the handle is valid and the card responds */
 nvmlReturn_t sim_nvml_number(nvmlDevice_t card, unsigned *out, unsigned value);
-void sim_nvml_place(nvmlDevice_t card, struct pci_info *out); /* also of a card that is lost */
+void sim_nvml_place(nvmlDevice_t card, struct pci_info *out); /* also for a lost card */
 nvmlReturn_t sim_nvml_stub(const char *name);
 unsigned sim_nvml_count(void);
 nvmlDevice_t sim_nvml_at(unsigned i);
-uint64_t sim_nvml_look(void); /* takes the host's lock and brings ledger and clocks up to date; says the time */
+uint64_t sim_nvml_look(void); /* takes the host's lock, brings ledger and clocks up to date, and returns the time */
 void sim_nvml_done(void);
-uint32_t sim_nvml_index(nvmlDevice_t card); /* in the host's state */
+uint32_t sim_nvml_index(nvmlDevice_t card); /* the card's index in the host's state */
 bool sim_nvml_uses(const struct sim_process *process, uint32_t card);
-uint32_t sim_nvml_pid(const struct sim_process *process); /* as the caller sees it */
+uint32_t sim_nvml_pid(const struct sim_process *process); /* the pid in the caller's pid namespace */
 unsigned long long sim_nvml_wall_us(void);
 nvmlReturn_t sim_nvml_text(char *out, unsigned size, const char *text);
 

@@ -1,6 +1,6 @@
-/* A process has one pid in each pid namespace that it is in. Its slot has the one that it sees itself; a real driver tells
- * everybody the one of the host. Whoever asks here gets the one that it sees: the node's agent that of the host, a container
- * its own. */
+/* Translates pids between pid namespaces. A process has one pid in each of its pid namespaces. Its slot contains the pid that the process sees
+ * itself. A real driver returns the host's pid to every caller. Here each caller gets the pid of its own namespace: the node's agent that of
+ * the host, a container its own. */
 #include "nvml.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ static uint32_t innermost(const char *process)
     return pid;
 }
 
-/* 0 when this /proc does not show it. */
+/* 0: this /proc does not show the process. */
 static uint32_t find(const struct sim_process *p)
 {
     uint32_t pid = 0;
@@ -48,7 +48,7 @@ static uint32_t find(const struct sim_process *p)
     return pid;
 }
 
-/* The host's lock is held. Looked for once for each process. */
+/* With the host's lock. Each process is looked up only once. */
 uint32_t sim_nvml_pid(const struct sim_process *p)
 {
     static uint64_t own;

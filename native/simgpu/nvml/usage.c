@@ -50,7 +50,7 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, nvmlMemory_v2_t *out
     return OK;
 }
 
-/* Every context has a window of 2 MiB open. */
+/* Every context uses a window of 2 MiB. */
 API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t d, nvmlBAR1Memory_t *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
@@ -73,7 +73,7 @@ bool sim_nvml_uses(const struct sim_process *p, uint32_t card)
     return atomic_load(&p->state) == SIM_LIVE && !p->is_nvml && p->contexts[card] > 0;
 }
 
-/* The two generations of the struct differ in size; with room for none only the count is given. */
+/* The two versions of the struct differ in size. If there is no room for any, only the count is returned. */
 static nvmlReturn_t processes(nvmlDevice_t d, unsigned *count, void *out, size_t size)
 {
     nvmlReturn_t r = sim_nvml_card(d);
@@ -112,7 +112,7 @@ NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
 NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
 NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t)
 
-/* ---- utilisation: of the last whole second, as the real one averages ---- */
+/* ---- utilisation: averaged over the last whole second, as by the real driver ---- */
 
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *out)
 {
@@ -182,7 +182,7 @@ API nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t d, unsigned type, unsi
 API nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t d, unsigned type, unsigned counter, unsigned where, unsigned long long *out)
 {
     nvmlReturn_t r = nvmlDeviceGetTotalEccErrors(d, type, counter, out);
-    if (!r && where != 2) *out = 0; /* all are in the device memory */
+    if (!r && where != 2) *out = 0; /* all errors are in the device memory */
     return r;
 }
 
@@ -227,7 +227,7 @@ API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t d, unsigned long 
     return OK;
 }
 
-/* Only what happens after the registration is told. */
+/* Only events after the registration are reported. */
 API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long types, nvmlEventSet_t set)
 {
     nvmlReturn_t r = sim_nvml_card(d);

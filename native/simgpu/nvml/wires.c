@@ -1,12 +1,12 @@
-/* NVML: how cards are joined. A card's links go to the other cards in the order of their indexes, so many to each as the
- * rows say; a card that has equally many to all and would need more than a card has, is behind an NVSwitch: then its links
- * end there, and serve every other card behind it. */
+/* NVML: how cards are connected. A card's links go to the other cards in the order of their indexes; the rows give the number to each. A card
+ * that has equally many to all others, and would need more than a card has, is behind an NVSwitch: then its links end there, and serve every
+ * other card behind it. */
 #include "nvml.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LINKS = 18 }; /* of an H100; beyond it no card of the time has links of its own to each other card */
+enum { MOST_LINKS = 18 }; /* of an H100; with more than that, no current card has separate links to each other card */
 enum { LEVEL_SINGLE = 10, LEVEL_MULTIPLE = 20, LEVEL_BRIDGE = 30, LEVEL_NODE = 40, LEVEL_SYSTEM = 50 };
 enum { P2P_NVLINK = 2, P2P_OK = 0, P2P_NOT_SUPPORTED = 5 };
 enum { REMOTE_GPU = 0, REMOTE_SWITCH = 2 };
@@ -16,7 +16,7 @@ enum { CAP_P2P = 0, CAP_P2P_ATOMICS = 2, CAP_VALID = 5 };
 
 /* ---- links ---- */
 
-/* How many links the card has; at a switch as many as to any one card. */
+/* The number of the card's links; at a switch, the number to any one card. */
 static unsigned links_of(nvmlDevice_t d, bool *at_switch)
 {
     const struct sim_state *s = sim_nvml_host.state;
@@ -107,7 +107,7 @@ static unsigned level_of(const char *word)
         {"PIX", LEVEL_SINGLE}, {"PXB", LEVEL_MULTIPLE}, {"PHB", LEVEL_BRIDGE}, {"NODE", LEVEL_NODE}, {"SYS", LEVEL_SYSTEM}};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         if (!strcmp(word, levels[i].word)) return levels[i].level;
-    return LEVEL_NODE; /* links say nothing of the way over PCIe */
+    return LEVEL_NODE; /* links do not show the path over PCIe */
 }
 
 static unsigned level(nvmlDevice_t a, nvmlDevice_t b)
@@ -142,7 +142,7 @@ API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned
     return OK;
 }
 
-/* ---- neighbours ---- */
+/* ---- nearest cards ---- */
 
 static nvmlReturn_t within(nvmlDevice_t of, unsigned most, unsigned *count, nvmlDevice_t *out)
 {

@@ -1,11 +1,11 @@
-/* The cards file: a JSON list in the form that the node agent's --simulated-cards takes, with optional fields of ours.
+/* Reads the cards file: a JSON list in the form that the node agent's --simulated-cards takes, with optional fields of simgpu's own.
  *
  *     [{"uuid": "GPU-...", "index": 0, "model": "A100", "memoryMiB": 40960, "pciBusID": "00000000:01:00.0",
  *       "smCount": 108, "interconnect": "NV12", "eccErrors": 0, "contextMiB": 256, "reservedMiB": 0,
  *       "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1500,
  *       "topology": "X NV12 SYS SYS", "nvlink": 3, "pcie": 4, "lanes": 16, "numa": 0}]
  *
- * It is read again whenever a process starts and the file has changed: a card may come, go away, or change. */
+ * The file is read again when a process starts and the file has changed: a card may be added, removed or changed. */
 #include "state.h"
 #include "json.h"
 
@@ -216,7 +216,7 @@ bool sim_read_cards(struct sim_host *host, char *error, size_t error_size)
     char *text = slurp(path, &st);
     if (!text) {
         if (path != buffer) return snprintf(error, error_size, "SIMGPU_CARDS=%s cannot be read: %s", path, strerror(errno)), false;
-        if (s->card_count) return true; /* a container that sees the state but not the file */
+        if (s->card_count) return true; /* a container that has the state mounted but not the file */
         snprintf(error, error_size, "no cards: %s cannot be read; write one there (docs/develop/simgpu.md), or name one in SIMGPU_CARDS", path);
         return false;
     }

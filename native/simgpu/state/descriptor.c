@@ -1,6 +1,6 @@
-/* An exported descriptor keeps its memory alive for as long as anybody has it open, in whichever process or in a message on its
- * way: as on a card. The open file itself says so: it holds a lock on a byte of the object's file, which the kernel drops
- * when the last copy of the descriptor is closed. */
+/* Exported descriptors. As on a real card, an exported descriptor keeps its memory alive as long as any copy of it is open, in any process or
+ * in a message on its way. The open file shows that: it holds a lock on a byte of the object's file, which the kernel drops when the last
+ * copy of the descriptor is closed. */
 #include "state.h"
 
 #include <fcntl.h>

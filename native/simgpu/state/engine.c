@@ -1,12 +1,12 @@
 /* Time on a simulated card.
  *
- * Nobody runs the card: whoever looks brings it up to date (sim_advance), event by event, on the shared monotonic clock,
- * so results do not depend on who looks when. The rules, as published for real cards:
+ * No process runs the card. Each process that looks at it first brings it up to date (sim_advance), event by event, by the shared monotonic
+ * clock. So results do not depend on which process looks, or when. The rules are those published for real cards:
  *   - kernels of one context run together while their shares of the SMs fit, started by the priority of their streams, then in
  *     the order of their launch (the "leftover" rule); a stream is in order; the legacy stream is ordered with all blocking streams;
- *   - contexts take turns: one has the SMs for a time slice, then the next that has work, at the cost of a switch;
- *     a context without work gives its turn away at once; a kernel that loses its turn goes on later where it was;
- *   - copies run on an engine per direction, first come first served over all contexts, beside the kernels.
+ *   - contexts take turns: one has the SMs for a time slice, then the next one that has work, at the cost of a switch;
+ *     a context without work ends its turn at once; a kernel that loses its turn is resumed later;
+ *   - copies run on one engine per direction, first come first served over all contexts, beside the kernels.
  *
  *      item:  QUEUED --may_start, room--> STARTED --its time is over--> DONE --all before it done--> retired (below tail)
  */
@@ -112,7 +112,7 @@ static void finish(struct sim_state *s, uint32_t context, struct sim_item *it, u
     retire(s, context);
 }
 
-/* Everything of this context that takes no time and may happen now; counts the kernels that could start. */
+/* Performs all items of this context that take no time and may happen now, and counts the kernels that could start. */
 static void scan(struct sim_state *s, uint32_t context, uint64_t t)
 {
     struct sim_context *c = &s->contexts[context];
@@ -154,8 +154,8 @@ static struct sim_item *oldest_ready_kernel(struct sim_state *s, uint32_t contex
     return best;
 }
 
-/* Kernels that are bound by memory have its bandwidth between them: who comes to others is as much slower. (Those that run
- * already are not made slower.) */
+/* Kernels that are bound by memory share its bandwidth: one that starts beside others is slower by their number. (Kernels that already run
+ * are not made slower.) */
 static void contend(struct sim_state *s, uint32_t context, struct sim_item *it)
 {
     struct sim_context *c = &s->contexts[context];
@@ -165,7 +165,7 @@ static void contend(struct sim_state *s, uint32_t context, struct sim_item *it)
     it->left_ns *= beside;
 }
 
-/* ---- kernels that spin until their peers are there ---- */
+/* ---- kernels that spin until their peers have begun ---- */
 
 static struct sim_meeting *meeting_of(struct sim_state *s, uint32_t number)
 {
@@ -181,7 +181,7 @@ static bool has_met(struct sim_state *s, const struct sim_item *it)
     return !it->meet || meeting_of(s, it->meet)->arrived >= it->peers;
 }
 
-/* The last one to begin lets the others go on that run at present; who has lost its turn sees it when it has it back. */
+/* When the last peer begins, the others that run at present continue. One that has lost its turn notices it when it gets it back. */
 static void let_peers_go(struct sim_state *s, uint32_t number, uint64_t t)
 {
     for (uint32_t i = 0; i < s->card_count; i++) {
@@ -263,7 +263,7 @@ static void switch_in(struct sim_state *s, struct sim_card *card, uint32_t conte
     }
 }
 
-/* The next context after the one that ran last that has work for the SMs. */
+/* The next context, after the one that ran last, with work for the SMs. */
 static uint32_t next_in_turn(const struct sim_state *s, const struct sim_card *card)
 {
     uint32_t start = 0;
@@ -356,7 +356,7 @@ static void fill_buckets(uint32_t *ring, uint32_t buckets, uint64_t *newest, uin
     }
 }
 
-/* Books the time since the last call on whoever had the SMs. */
+/* Charges the time since the last call to the context that had the SMs. */
 static void account(struct sim_state *s, struct sim_card *card, uint64_t t)
 {
     uint64_t from = card->accounted_ns;
@@ -429,7 +429,7 @@ static void step(struct sim_state *s, struct sim_card *card, uint64_t t)
     settle(s, card, t);
 }
 
-/* Something completed that a stream of another context may be waiting for. */
+/* An item completed for which a stream of another context may be waiting. */
 static void rescan_waiters(struct sim_state *s, uint64_t t)
 {
     while (s->must_rescan) {
@@ -502,7 +502,7 @@ uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item it
     item.state = SIM_QUEUED;
     if (item.kind == SIM_KERNEL && sim_noisy()) item.left_ns = noisy_length(s, context, &item);
     *it = item;
-    if (item.event) { /* the event now means this item */
+    if (item.event) { /* from now on the event stands for this item */
         struct sim_event *e = &s->events[item.event - 1];
         e->context = context;
         e->context_generation = c->generation;
@@ -552,7 +552,7 @@ static uint64_t turn_of(const struct sim_state *s, uint32_t context)
     return most;
 }
 
-/* The earliest time at which the context can have the SMs again, when the others use what they are known to have. */
+/* The earliest time at which the context can have the SMs again if the other contexts do all the work that is known now. */
 static uint64_t earliest_turn(const struct sim_state *s, uint32_t context, uint64_t now)
 {
     const struct sim_card *card = &s->cards[s->contexts[context].card];
@@ -587,7 +587,7 @@ uint64_t sim_earliest(const struct sim_host *host, uint32_t context, uint64_t se
     for (uint64_t q = c->queue_head[target->queue]; q && q <= seq;) {
         const struct sim_item *it = &s->rings[context][q % SIM_RING];
         bool on_card = it->state == SIM_STARTED && (it->kind == SIM_COPY || s->cards[c->card].current == context);
-        if (on_card && it->end_ns == NEVER) return now; /* nobody knows */
+        if (on_card && it->end_ns == NEVER) return now; /* unknown */
         if (on_card) at = it->end_ns > at ? it->end_ns : at;
         else if (it->kind == SIM_KERNEL || it->kind == SIM_COPY) work += it->left_ns;
         needs_turn |= it->kind == SIM_KERNEL && !on_card;

@@ -15,7 +15,7 @@ static void ring_bell(struct sim_state *s)
     syscall(SYS_futex, &s->fault_bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* What contexts on the card see from their next call on; 0 for an XID that does not touch them. */
+/* The error that contexts on the card return from their next call on; 0: the XID does not affect them. */
 static uint32_t error_of(uint32_t xid)
 {
     switch (xid) {
@@ -59,14 +59,14 @@ void sim_heat(struct sim_host *host, uint32_t card, int32_t degrees) { host->sta
 bool sim_wear(struct sim_host *host, uint32_t card, enum sim_repair repair)
 {
     struct sim_card *c = &host->state->cards[card];
-    if (repair == SIM_REPAIR_FAILED && sim_retires_pages(c)) return false; /* NVML has no word for it there */
+    if (repair == SIM_REPAIR_FAILED && sim_retires_pages(c)) return false; /* NVML cannot report that for such cards */
     c->repair = repair;
     return true;
 }
 
 void sim_advise(struct sim_host *host, uint32_t card, uint32_t recovery) { host->state->cards[card].recovery = recovery; }
 
-/* Programs that saw the fault keep their broken contexts, as on a real card; new ones work. */
+/* As on a real card, programs that saw the fault keep their broken contexts; new contexts work. */
 void sim_heal(struct sim_host *host, uint32_t card)
 {
     struct sim_card *c = &host->state->cards[card];

@@ -1,3 +1,4 @@
+/* Reads JSON texts from front to back: see json.h. */
 #include "json.h"
 
 #include <ctype.h>
@@ -63,7 +64,7 @@ static bool hex4(struct json *j, unsigned *out)
     return true;
 }
 
-/* UTF-8 of one code point; surrogates come one by one and are refused: no card has such a name. */
+/* Encodes one code point as UTF-8. Surrogates arrive one by one and are refused: no card's name has one. */
 static size_t encode(unsigned point, char *out)
 {
     if (point < 0x80) return out[0] = (char)point, 1;
@@ -121,7 +122,7 @@ bool json_key(struct json *j, char *out, size_t size)
     return json_string(j, out, size) && expect(j, ':');
 }
 
-/* strtod alone would take "inf", "0x1" and "01". */
+/* strtod alone would accept "inf", "0x1" and "01". */
 bool json_number(struct json *j, double *out)
 {
     json_peek(j);

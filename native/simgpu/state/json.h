@@ -1,4 +1,4 @@
-/* A strict reader of JSON texts (RFC 8259), just large enough for the cards file: it walks, it builds no tree. */
+/* A strict reader of JSON texts (RFC 8259), just large enough for the cards file. It reads from front to back and builds no tree. */
 #ifndef SIMGPU_JSON_H
 #define SIMGPU_JSON_H
 
@@ -7,7 +7,7 @@
 
 struct json {
     const char *text, *at;
-    char error[160]; /* empty while all is well */
+    char error[160]; /* empty while there is no error */
 };
 
 struct json json_open(const char *text);

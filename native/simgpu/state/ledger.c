@@ -1,4 +1,4 @@
-/* Who holds how much of which card: the judge of every memory test. It knows nothing of the interposer. */
+/* The ledger: how much of which card each process and container holds. Every memory test is judged by it. It uses no code of the interposer. */
 #include "state.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static void raise(struct sim_usage *u, const struct sim_charge *c)
 
 static uint64_t usage_most(const struct sim_usage *u) { return u->now + u->slack; }
 
-/* A judge that was told "out of memory" asks how much the container held, or may have been thought to hold, at any moment meanwhile. */
+/* After an "out of memory", a test's judge asks how much the container held, or may have been counted to hold, at any moment of the call. */
 static void remember(struct sim_state *s, uint32_t container, uint32_t card)
 {
     uint64_t n = atomic_load_explicit(&s->changes, memory_order_relaxed);
@@ -94,7 +94,7 @@ static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, u
     return charge;
 }
 
-/* A real driver takes back what a process held when it dies; here that is seen to later. No peak may tell the difference. */
+/* A real driver frees a process's memory when the process dies; here that happens later. That delay must not show in any peak. */
 static bool would_be_a_peak(const struct sim_host *host, uint32_t card, uint64_t bytes)
 {
     const struct sim_process *p = &host->state->processes[host->slot];
@@ -105,12 +105,12 @@ static bool would_be_a_peak(const struct sim_host *host, uint32_t card, uint64_t
 uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked)
 {
     struct sim_card *c = &host->state->cards[card];
-    bool short_of = bytes > sim_free_bytes(c); /* the dead may hold what is missing */
+    bool short_of = bytes > sim_free_bytes(c); /* dead processes may hold the missing bytes */
     if (short_of || would_be_a_peak(host, card, bytes)) sim_reap_all(host);
     return bytes > sim_free_bytes(c) ? 0 : fill(host, card, kind, bytes, asked, 0);
 }
 
-/* A multicast object has a size and no bytes: every holder remembers the size. */
+/* A multicast object has a size but no bytes: every holder remembers the size. */
 uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object, uint64_t size)
 {
     uint32_t charge = fill(host, card, kind, 0, kind == SIM_MULTICAST ? size : 0, object);
@@ -127,7 +127,7 @@ static struct sim_charge *other_holder(struct sim_state *s, const struct sim_cha
     return NULL;
 }
 
-/* Kind, card and size of a shared object, as its payer has them. */
+/* Kind, card and size of a shared object, from its payer's charge. */
 bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size)
 {
     for (uint32_t i = 0; i < host->state->charge_high; i++) {
@@ -142,7 +142,7 @@ bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind
     return false;
 }
 
-/* The bytes go on being held by another process. */
+/* Moves the bytes to another process that holds the object. */
 static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_charge *to)
 {
     unbook(s, to);
@@ -158,8 +158,8 @@ static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_c
     book(s, to);
 }
 
-/* The bytes go on being held by an open descriptor. */
-static void leave_to_nobody(struct sim_state *s, struct sim_charge *c)
+/* Keeps the bytes charged while only an open descriptor holds them. */
+static void leave_unclaimed(struct sim_state *s, struct sim_charge *c)
 {
     unbook(s, c);
     SIM_POINT();
@@ -168,7 +168,7 @@ static void leave_to_nobody(struct sim_state *s, struct sim_charge *c)
     book(s, c);
 }
 
-/* True when the charge stays. */
+/* True: the charge stays. */
 static bool leave_object(struct sim_host *host, struct sim_charge *c)
 {
     struct sim_charge *heir = other_holder(host->state, c);
@@ -176,7 +176,7 @@ static bool leave_object(struct sim_host *host, struct sim_charge *c)
     if (heir && c->bytes) hand_over(host->state, c, heir);
     if (heir) return false;
     if (sim_descriptor_open(host, c->object)) {
-        if (c->process != SIM_NOBODY) leave_to_nobody(host->state, c);
+        if (c->process != SIM_NOBODY) leave_unclaimed(host->state, c);
         return true;
     }
     sim_object_path(host, c->object, path, sizeof path);
@@ -201,7 +201,7 @@ void sim_release(struct sim_host *host, uint32_t charge)
     s->charge_count--;
 }
 
-/* What only descriptors held, and no longer do. */
+/* Releases memory that only descriptors held, if no descriptor is open any more. */
 void sim_release_unclaimed(struct sim_host *host)
 {
     struct sim_state *s = host->state;
@@ -228,8 +228,8 @@ void sim_share(struct sim_host *host, uint32_t charge)
     host->state->charges[charge - 1].exported = 1;
 }
 
-/* A process was killed inside the lock: sums and the free list are whatever they are, the state words are true.
- * A hand-over that was cut in two may name the bytes twice; they count once. */
+/* A process was killed while it held the lock: sums and the free list may be wrong, the state words are right. An interrupted hand-over may
+ * have left the bytes in two charges; they must count once. */
 static void drop_doubles(struct sim_state *s)
 {
     for (uint32_t i = 0; i < s->charge_high; i++) {

@@ -1,6 +1,6 @@
-/* The lock of the shared state. A plain word with the holder's slot in it: a waiter that waits long asks the kernel
- * whether the holder's byte lock still stands, and takes the word over when it does not. Robust mutexes would not do:
- * they name the holder by its thread id, which differs between the pid namespaces of containers. */
+/* The lock of the shared state: a plain word that contains the holder's slot. A thread that has waited long asks the kernel whether the
+ * holder's byte lock still exists, and takes the word over if it does not. Robust mutexes cannot be used: they name the holder by its thread
+ * id, which differs between the pid namespaces of containers. */
 #include "clock.h"
 #include "state.h"
 
@@ -20,7 +20,7 @@
 
 uint64_t sim_now(void) { return clock_now(); }
 
-/* The mapping holds the lock's open file as well as the descriptor does: a program that closes every descriptor lives on. */
+/* The mapping keeps the lock's open file just as the descriptor does: a program that closes every descriptor still counts as alive. */
 bool sim_slot_alive(struct sim_host *host, uint32_t slot)
 {
     if (slot == host->slot || !sim_keep_descriptor(host)) return true;
@@ -29,8 +29,8 @@ bool sim_slot_alive(struct sim_host *host, uint32_t slot)
     return probe.l_type != F_UNLCK;
 }
 
-/* A forked child keeps its parent's lock until its own handler of the fork has run, though the parent is dead. Where it matters,
- * /proc knows: gone, or a zombie of which no thread is left. Without a common pid namespace only the lock can tell. */
+/* A forked child keeps its parent's lock until its own fork handler has run, even if the parent is dead. Where that matters, /proc shows
+ * whether the parent is gone, or is a zombie without a thread left. Without a common pid namespace only the lock can tell. */
 bool sim_process_gone(const struct sim_process *p)
 {
     struct stat ns;
@@ -72,7 +72,7 @@ static void lock_slowly(struct sim_host *host)
             continue;
         }
         if (!(seen & WAITERS) && !atomic_compare_exchange_strong(word, &seen, seen | WAITERS)) continue;
-        uint64_t before = clock_real.now(); /* who holds the lock computes: the virtual clock stands */
+        uint64_t before = clock_real.now(); /* the holder of the lock computes, so the virtual clock stands still */
         wait_on(word, seen | WAITERS);
         if (clock_real.now() - before >= PATIENCE_NS && try_take_over(host, seen | WAITERS)) {
             sim_recover(host);
@@ -98,7 +98,7 @@ void sim_unlock(struct sim_host *host)
     if (was & WAITERS) syscall(SYS_futex, &host->state->lock, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* A new process that got the slot of one that died with the lock in its hand holds the lock already. */
+/* A new process that got the slot of one that died while it held the lock already holds the lock. */
 void sim_adopt_lock(struct sim_host *host)
 {
     if ((atomic_load(&host->state->lock) & ~WAITERS) == host->slot + 1)

@@ -1,6 +1,5 @@
-/* What data sheets say of the models that people simulate. A model is found by a part of its name, the first that fits;
- * src/fractile/nvml/models.py has the same table for cards without a driver, and tests/nvml/test_properties.py compares
- * the two. */
+/* Properties of the models that can be simulated, from their data sheets. A model is found by a part of its name; the first match counts.
+ * src/fractile/nvml/models.py has the same table for cards without a driver, and tests/nvml/test_properties.py compares the two. */
 #include "state.h"
 
 #include <string.h>
@@ -19,6 +18,6 @@ static const struct sim_model models[] = {
 const struct sim_model *sim_model_of(const struct sim_card *card)
 {
     const struct sim_model *m = models;
-    while (!strstr(card->model, m->part)) m++; /* the last fits all */
+    while (!strstr(card->model, m->part)) m++; /* the last entry matches every name */
     return m;
 }

@@ -1,3 +1,4 @@
+/* Draws irregularities from the seed: see noise.h. */
 #include "noise.h"
 
 #include "clock.h"
@@ -17,7 +18,7 @@ static uint64_t seed(void)
 
 bool sim_noisy(void) { return seed() != 0; }
 
-/* 0 to 1, the same for the same three numbers. */
+/* Between 0 and 1; the same seed, a and b give the same number. */
 static double uniform(uint64_t a, uint64_t b)
 {
     uint64_t x = seed() * 0x9e3779b97f4a7c15ull ^ a * 0xc2b2ae3d27d4eb4full ^ b * 0x165667b19e3779f9ull;

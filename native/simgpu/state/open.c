@@ -1,4 +1,4 @@
-/* Joining a simulated host: map the state, take a slot, say who we are. */
+/* Joins a simulated host: maps the state, takes a slot, and fills in the process's data. */
 #include "state.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define INIT_BYTE (1 << 20) /* the byte that guards creation; slots use the bytes from 0 */
-#define HIGH_FD 500         /* out of the way of programs that count on small descriptors */
+#define HIGH_FD 500         /* above the small descriptors that some programs rely on */
 
 const char *sim_directory(void)
 {
@@ -37,7 +37,7 @@ static int open_high(const char *path)
 {
     int low = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (low < 0) return -1;
-    fchmod(low, 0666); /* containers run as any user; a umask must not lock them out */
+    fchmod(low, 0666); /* containers run as any user, and a umask must not lock them out */
     int high = fcntl(low, F_DUPFD_CLOEXEC, HIGH_FD);
     if (high < 0) return low;
     close(low);
@@ -50,7 +50,7 @@ static bool descriptor_is_ours(const struct sim_host *host)
     return fstat(host->fd, &st) == 0 && st.st_ino == host->inode;
 }
 
-/* A program that closes all its descriptors took ours along: open it again, and lock our slot's byte again. */
+/* If the program has closed all descriptors, including this one, opens it again and locks the slot's byte again. */
 bool sim_keep_descriptor(struct sim_host *host)
 {
     char path[256];
@@ -96,7 +96,7 @@ static bool map_state(struct sim_host *host, const char *path)
     return ok;
 }
 
-/* A slot whose byte is free belongs to nobody alive. */
+/* If a slot's byte is not locked, no living process has the slot. */
 static bool claim_slot(struct sim_host *host)
 {
     uint32_t start = host->state->slot_cursor;
@@ -109,7 +109,7 @@ static bool claim_slot(struct sim_host *host)
     return false;
 }
 
-/* Which container is this? The name given by whoever started it, else its pid namespace. */
+/* The container's name: SIMGPU_CONTAINER if it is set, else its pid namespace. */
 static void container_name(char *out, size_t size)
 {
     struct stat ns;
@@ -125,7 +125,7 @@ static uint32_t container_index(struct sim_state *s)
     container_name(name, sizeof name);
     for (uint32_t i = 0; i < s->container_count; i++)
         if (!strcmp(s->containers[i].name, name)) return i;
-    if (s->container_count == SIM_CONTAINERS) return SIM_CONTAINERS - 1; /* the last one stands for all others */
+    if (s->container_count == SIM_CONTAINERS) return SIM_CONTAINERS - 1; /* the last entry stands for all further containers */
     snprintf(s->containers[s->container_count].name, sizeof name, "%s", name);
     return s->container_count++;
 }
@@ -216,7 +216,7 @@ void sim_close(struct sim_host *host)
     host->fd = -1;
 }
 
-/* In the child: the byte lock belongs to the parent, whose death must free it although we still live. */
+/* In the child: the byte lock belongs to the parent. It must be dropped when the parent dies, even if the child still lives. */
 void sim_after_fork(struct sim_host *host)
 {
     if (host->state) munmap(host->state, sizeof *host->state);

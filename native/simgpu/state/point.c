@@ -1,4 +1,4 @@
-/* Death at a chosen instruction, for the tests of recovery. */
+/* Kills the process at a chosen point, for the tests of recovery. */
 #include "state.h"
 
 #ifdef SIM_CRASH_POINTS

@@ -1,4 +1,4 @@
-/* From a seed to a policy, and a policy as JSON. */
+/* Computes a policy from a seed, and prints a policy as JSON. */
 #include "policy.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ uint64_t sim_policy_hash(uint64_t seed, uint64_t n)
     return z ^ (z >> 31);
 }
 
-/* Every field has a number of its own, so that a new field changes no other field of any seed. */
+/* Every field has a number of its own, so that adding a field does not change the other fields for any seed. */
 struct dice {
     uint64_t seed;
 };
@@ -100,7 +100,7 @@ static void draw_time(const struct dice *d, struct sim_policy *p)
     p->delay_ns = delays[draw(d, 51, COUNT(delays))];
 }
 
-/* At least one bound is exceeded whatever the seed. */
+/* Exceeds at least one bound, whatever the seed. */
 static void exceed(const struct dice *d, struct sim_policy *p)
 {
     uint32_t kinds = between(d, 60, 1, 31);

@@ -1,5 +1,5 @@
-/* What a dead process held comes back. Any live process does it: when memory is short, when one starts, every few
- * milliseconds of activity, and when somebody reads the ledger. */
+/* Frees what dead processes held. Any living process does this: when memory is short, when it starts, every few milliseconds of activity, and
+ * when the ledger is read. */
 #include "state.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ void sim_reap_slot(struct sim_host *host, uint32_t slot)
         drop_events(host, slot);
     }
     SIM_POINT();
-    atomic_store(&p->state, SIM_DEAD); /* last: killed before, the next one reaps the rest */
+    atomic_store(&p->state, SIM_DEAD); /* last: if this process is killed before, the next one reaps the rest */
     SIM_POINT();
     live_clear(host->state, slot);
     host->state->reaped++;
@@ -85,7 +85,7 @@ void sim_reap(struct sim_host *host)
 {
     struct sim_state *s = host->state;
     SIM_EACH_LIVE(s, slot) {
-        if (atomic_load(&s->processes[slot].state) != SIM_LIVE) live_clear(s, slot); /* somebody died beside the word */
+        if (atomic_load(&s->processes[slot].state) != SIM_LIVE) live_clear(s, slot); /* stale after a death between the two stores */
         else if (!sim_slot_alive(host, slot)) sim_reap_slot(host, slot);
     }
     if (s->unclaimed) sim_release_unclaimed(host);
@@ -106,7 +106,7 @@ void sim_reap_sometimes(struct sim_host *host, uint64_t now)
     if (now - host->state->reap_checked_ns >= REAP_EVERY_NS) sim_reap(host);
 }
 
-/* The lock was taken from a dead holder. */
+/* After the lock was taken over from a dead holder: rebuilds the derived fields. */
 void sim_recover(struct sim_host *host)
 {
     host->state->recoveries++;

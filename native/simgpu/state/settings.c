@@ -1,4 +1,5 @@
-/* Settings in the environment. One that means nothing is refused by name: taken for a default, it would measure something else. */
+/* Checks the settings in the environment. A setting without a meaning is refused by name: if the default were used instead, a test would measure
+ * something else. */
 #include "state.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ static bool is_setting(const char *variable)
     return false;
 }
 
-/* NULL: there is none. */
+/* A variable that looks like a setting and is unknown; NULL: there is none. */
 static const char *misspelt(void)
 {
     for (char **at = environ; at && *at; at++)

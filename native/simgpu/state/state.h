@@ -1,19 +1,18 @@
 /* The shared state of a simulated host: one file, mapped by every process that uses a card.
  *
- * Truth and derivation. A process may be killed between any two instructions, also while it holds the lock. So only a
- * few fields are the truth (the state word of a charge, of a context, of a process), each becomes valid with one store,
- * and everything else (sums, free lists, per-card lists) is derived from them and rebuilt by whoever finds the holder
- * of the lock dead. Peaks are the exception: they are only ever raised.
+ * A process may be killed between any two instructions, even while it holds the lock. So only a few fields are primary (the state word of a
+ * charge, of a context, of a process). Each of them becomes valid with one store. Everything else (sums, free lists, per-card lists) is
+ * derived from them, and the process that finds the holder of the lock dead rebuilds it. Peaks are the exception: they are only ever raised.
  *
  *      charge:   FREE --fill, then store--> HELD --store--> FREE
  *      process:  FREE --fill, then store--> LIVE --reaped--> DEAD (peaks kept for the reader) --slot reused--> LIVE
  *
- * Identity is a slot number, not a pid: containers see different pids of one process. A slot is alive while its
- * process holds the byte lock of that slot (an open-file-description lock, which the kernel drops at death).
+ * A process is identified by a slot number, not by a pid: containers see different pids for one process. A slot is alive while its process
+ * holds the byte lock of that slot (an open-file-description lock, which the kernel drops when the process dies).
  *
- * A slot takes a page, so whoever looks at all of them has 4 MB. Nobody does: "live" has a bit for each slot whose state may be
- * LIVE, set before that word is and cleared after, and slots from process_high on were never filled. Both may say too
- * much, after a death between two stores, and never too little.
+ * A slot takes a page, so reading all slots would touch 4 MB. That is avoided: "live" has a bit for each slot whose state may be LIVE, set
+ * before that word and cleared after it, and slots from process_high on were never filled. After a death between two stores, both may
+ * include too many slots, but never too few.
  */
 #ifndef SIMGPU_STATE_H
 #define SIMGPU_STATE_H
@@ -26,7 +25,7 @@
 #define SIM_MAGIC 0x53494d4750550009ull /* "SIMGPU", layout 9 */
 #define SIM_CARDS 32
 #define SIM_ROW 1025 /* bytes of a card's row of words: model/interconnect.py */
-#define SIM_DEGREES 40 /* of a card that nobody heats */
+#define SIM_DEGREES 40 /* of a card unless simgpu-ctl sets another temperature */
 #define SIM_PROCESSES 1024
 #define SIM_CONTAINERS 512
 #define SIM_CHARGES 131072
@@ -36,32 +35,32 @@
 #define SIM_RING 1024  /* launches a context can have pending before a launch blocks */
 #define SIM_QUEUES 32  /* hardware queues of a context; more streams share them, as on a card */
 #define SIM_RUNNING 32 /* kernels of one context that run at the same time */
-#define SIM_HISTORY 131072 /* remembered changes of what containers hold */
+#define SIM_HISTORY 131072 /* remembered changes of the memory that containers hold */
 #define SIM_FAULTS 64  /* remembered XID and ECC events of a card */
-#define SIM_BUCKETS 64 /* of utilisation, SIM_BUCKET_NS each */
+#define SIM_BUCKETS 64 /* buckets of utilisation, SIM_BUCKET_NS each */
 #define SIM_BUCKET_NS 100000000ull
 #define SIM_MIB 1048576ull
 #define SIM_GRANULE (2 * SIM_MIB)
 #define SIM_NO_CONTEXT UINT32_MAX
-#define SIM_NOBODY 0xffffu /* holder of what only a descriptor keeps alive */
+#define SIM_NOBODY 0xffffu /* the "process" of memory that only a descriptor keeps alive */
 
 enum sim_kind {
     SIM_LINEAR, SIM_SLAB, SIM_MANAGED, SIM_POOL, SIM_VMM, SIM_ARRAY, SIM_GRAPH, SIM_CONTEXT, SIM_MODULE, SIM_MULTICAST, SIM_KINDS
 };
 extern const char *const sim_kind_names[SIM_KINDS];
 
-/* Memory that is worn out: a spare row, or on older cards another page, takes its place at the next reset, or none is left. */
+/* Worn memory. PENDING: at the next reset a spare row, or on older cards another page, replaces it. FAILED: none is left. */
 enum sim_repair { SIM_SOUND, SIM_REPAIR_PENDING, SIM_REPAIR_FAILED };
 
 enum { SIM_FREE = 0, SIM_HELD = 1 };
 enum { SIM_SLOT_FREE = 0, SIM_LIVE = 1, SIM_DEAD = 2 };
 
-/* One piece of a card's memory. Importers of a shared object hold a charge of zero bytes with the same object number;
- * the bytes move to one of them when the payer lets go. When there is none but an exported descriptor is still open
- * somewhere, the charge stays, in the payer's container and with nobody as its process, until that is closed.
+/* One piece of a card's memory. Importers of a shared object hold a charge of zero bytes with the same object number. When the payer releases
+ * the object, the bytes move to one of them. If there is no importer but an exported descriptor is still open somewhere, the charge stays in
+ * the payer's container, with SIM_NOBODY as its process, until the descriptor is closed.
  *
- * Slack is what the table of bounds (docs/develop/simgpu.md) lets a library count for the piece beyond its bytes: the rest of a context
- * that costs less than is told, or a pool's chunk that went back in a call that has nothing to do with the pool. */
+ * Slack is the amount beyond its bytes that the table of bounds (docs/develop/simgpu.md) lets a library count for the piece: the rest of a
+ * context that costs less than reported, or a pool's chunk that was given back in a call unrelated to the pool. */
 struct sim_charge {
     _Atomic uint32_t state;
     uint16_t card, process, container;
@@ -72,7 +71,7 @@ struct sim_charge {
 
 struct sim_usage {
     uint64_t now, peak; /* bytes held */
-    uint64_t slack;     /* that may be counted beyond those held now */
+    uint64_t slack;     /* bytes that may be counted beyond those held now */
 };
 
 struct sim_process {
@@ -81,7 +80,7 @@ struct sim_process {
     uint64_t start_time, pid_namespace;
     char command[32];
     struct sim_usage usage[SIM_CARDS];
-    uint64_t left_ns, left[SIM_CARDS]; /* when its end was seen, and what it held then */
+    uint64_t left_ns, left[SIM_CARDS]; /* when its end was noticed, and the bytes that it held then */
     uint32_t contexts[SIM_CARDS];
     uint64_t gpu_ns[SIM_CARDS];
     uint64_t bucket_at[SIM_CARDS];                 /* number of the newest bucket */
@@ -95,7 +94,7 @@ struct sim_container {
 
 struct sim_change {
     uint32_t container, card;
-    uint64_t most; /* bytes that may be counted for the container from then on: those that it holds, and the slack */
+    uint64_t most; /* bytes that may be counted for the container from then on: held bytes and slack */
 };
 
 struct sim_fault {
@@ -114,8 +113,8 @@ struct sim_card {
     /* from the cards file */
     char uuid[64], model[96], bus_id[32], interconnect[32], topology[SIM_ROW];
     uint32_t index, sm_count, present;
-    uint32_t nvlink, pcie, lanes; /* generations and width; 0: not said */
-    int32_t numa;                 /* -1: not said */
+    uint32_t nvlink, pcie, lanes; /* generations and width; 0: unspecified */
+    int32_t numa;                 /* -1: unspecified */
     uint64_t total, reserved, context_bytes;
     uint64_t slice_ns, switch_ns;
     double host_gbps, memory_gbps;
@@ -149,15 +148,15 @@ struct sim_item {
     uint16_t queue, share; /* share of the SMs in thousandths */
     uint8_t kind, state, barrier, engine;
     int8_t priority;      /* of its stream; lower goes first */
-    uint8_t peers, arrived; /* of a kernel that spins until so many with its number have begun; it has */
-    uint32_t meet;          /* the number; 0: none */
-    uint8_t memory_bound; /* a kernel that shares the memory's bandwidth with others like it */
+    uint8_t peers, arrived; /* the kernel spins until this many kernels with its number have begun; it has begun itself */
+    uint32_t meet;          /* that number; 0: none */
+    uint8_t memory_bound; /* the kernel shares the memory's bandwidth with other such kernels */
 };
 
 struct sim_context {
     _Atomic uint32_t state;
     uint32_t process, card, generation;
-    uint64_t head, tail; /* next seq to give; oldest that is not retired */
+    uint64_t head, tail; /* next seq to assign; oldest item that is not retired */
     uint64_t queue_head[SIM_QUEUES], queue_tail[SIM_QUEUES];
     uint32_t queues, blocking; /* number in use; bit set of queues that the legacy stream orders */
     uint32_t running_count, share_used, ready, cross_waits;
@@ -180,13 +179,13 @@ struct sim_meeting {
 struct sim_state {
     _Atomic uint64_t magic;
     uint64_t size;
-    _Atomic uint32_t lock; /* 0, or slot + 1, with SIM_WAITERS when somebody sleeps */
+    _Atomic uint32_t lock; /* 0, or slot + 1, with SIM_WAITERS if a thread sleeps */
     _Atomic uint32_t fault_bell; /* futex: moves with every injected fault */
     uint64_t recoveries, reaped, reap_checked_ns, cards_mtime, cards_size, clock_ns;
     _Atomic uint64_t next_object;
     uint32_t card_count, container_count, slot_cursor, process_high;
     _Atomic uint64_t live[SIM_PROCESSES / 64];
-    uint32_t charge_high, charge_free, charge_count, unclaimed; /* free list: index + 1; unclaimed: held by nobody */
+    uint32_t charge_high, charge_free, charge_count, unclaimed; /* free list: index + 1; unclaimed: charges of SIM_NOBODY */
     uint32_t context_high, event_high, generation, cross_waits, must_rescan;
     struct sim_card cards[SIM_CARDS];
     struct sim_container containers[SIM_CONTAINERS];
@@ -195,7 +194,7 @@ struct sim_state {
     struct sim_event events[SIM_EVENTS];
     struct sim_context contexts[SIM_CONTEXTS];
     struct sim_item rings[SIM_CONTEXTS][SIM_RING];
-    _Atomic uint64_t changes; /* ever; the last SIM_HISTORY of them follow, the n-th at n % SIM_HISTORY */
+    _Atomic uint64_t changes; /* number of changes ever; the last SIM_HISTORY follow, the n-th at n % SIM_HISTORY */
     struct sim_change history[SIM_HISTORY];
     struct sim_meeting meetings[SIM_MEETINGS]; /* the latest */
     uint32_t next_meeting;
@@ -205,17 +204,17 @@ struct sim_state {
 struct sim_host {
     struct sim_state *state;
     int fd;
-    uint64_t inode; /* of the state file: is fd still ours? */
+    uint64_t inode; /* of the state file, to check that fd is still that file */
     uint32_t slot;
     char directory[200];
     char error[256]; /* why sim_open failed */
 };
 
-/* The slots whose process may live. */
+/* Iterates over the slots whose process may be alive. */
 #define SIM_EACH_LIVE(state, slot) \
     for (uint32_t slot = sim_live_from(state, 0); slot < SIM_PROCESSES; slot = sim_live_from(state, slot + 1))
 
-/* In the build with crash points, SIMGPU_CRASH_AT=N kills the process when it comes to its N-th point. */
+/* In the build with crash points, SIMGPU_CRASH_AT=N kills the process when it reaches its N-th point. */
 #ifdef SIM_CRASH_POINTS
 void sim_point(void);
 #define SIM_POINT() sim_point()
@@ -224,7 +223,7 @@ void sim_point(void);
 #endif
 
 /* open.c */
-bool sim_settings_mean_something(char *error, size_t error_size); /* those in the environment; error: which does not */
+bool sim_settings_mean_something(char *error, size_t error_size); /* checks the environment; error: the setting without a meaning */
 bool sim_open(struct sim_host *host, bool nvml);
 void sim_close(struct sim_host *host);
 void sim_after_fork(struct sim_host *host);
@@ -241,10 +240,10 @@ uint64_t sim_now(void);
 
 /* reap.c: with the lock held */
 void sim_reap(struct sim_host *host);
-void sim_reap_all(struct sim_host *host); /* also those whose lock a child has */
+void sim_reap_all(struct sim_host *host); /* also processes whose lock a forked child still holds */
 void sim_reap_sometimes(struct sim_host *host, uint64_t now);
 void sim_reap_slot(struct sim_host *host, uint32_t slot);
-uint32_t sim_live_from(const struct sim_state *s, uint32_t slot); /* the next, or SIM_PROCESSES; without the lock, too */
+uint32_t sim_live_from(const struct sim_state *s, uint32_t slot); /* the next slot, or SIM_PROCESSES; the lock is not needed */
 void sim_live_set(struct sim_state *s, uint32_t slot);
 void sim_recover(struct sim_host *host);
 void sim_object_path(const struct sim_host *host, uint64_t object, char *out, size_t size);
@@ -253,11 +252,11 @@ void sim_object_path(const struct sim_host *host, uint64_t object, char *out, si
 bool sim_descriptor_mark(int fd);
 bool sim_descriptor_open(const struct sim_host *host, uint64_t object);
 
-/* ledger.c: with the lock held; charges are index + 1, 0 means there was no room */
+/* ledger.c: with the lock held; a charge is named by its index + 1; 0: there was no room */
 uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked);
 uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object, uint64_t size);
 void sim_release(struct sim_host *host, uint32_t charge);
-void sim_allow(struct sim_host *host, uint32_t charge, uint64_t slack); /* may be counted beyond the charge's bytes */
+void sim_allow(struct sim_host *host, uint32_t charge, uint64_t slack); /* sets the slack */
 void sim_share(struct sim_host *host, uint32_t charge);
 void sim_release_unclaimed(struct sim_host *host);
 bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size);
@@ -280,16 +279,16 @@ uint32_t sim_process_busy_percent(const struct sim_process *p, uint32_t card, ui
 
 /* cards.c: with the lock held */
 bool sim_read_cards(struct sim_host *host, char *error, size_t error_size);
-bool sim_retires_pages(const struct sim_card *card); /* instead of replacing rows, as cards before Ampere do */
+bool sim_retires_pages(const struct sim_card *card); /* instead of replacing rows: cards before Ampere */
 
-/* models.c: what cards of a name say of themselves; clocks in MHz, power in W */
+/* models.c: properties of a card model; clocks in MHz, power in W */
 struct sim_model {
     const char *part;
     unsigned architecture, major, minor, clock, memory_clock, bus, power, brand;
 };
 const struct sim_model *sim_model_of(const struct sim_card *card);
 
-/* wires.c: how cards are joined. A row has a word for each card of the host by index: X, NVn, PIX, PXB, PHB, NODE, SYS, ? */
+/* wires.c: how cards are connected. A row has a word for each card of the host by index: X, NVn, PIX, PXB, PHB, NODE, SYS, ? */
 bool sim_row_right(const char *row);
 const char *sim_word(const struct sim_card *card, uint32_t index, char *out, size_t size);
 unsigned sim_links(const struct sim_card *a, const struct sim_card *b);
@@ -298,7 +297,7 @@ unsigned sim_links(const struct sim_card *a, const struct sim_card *b);
 void sim_inject_xid(struct sim_host *host, uint32_t card, uint32_t xid, uint32_t pid);
 void sim_inject_ecc(struct sim_host *host, uint32_t card, bool uncorrectable, uint64_t count);
 void sim_heat(struct sim_host *host, uint32_t card, int32_t degrees);
-bool sim_wear(struct sim_host *host, uint32_t card, enum sim_repair repair); /* false: such a card cannot be so */
+bool sim_wear(struct sim_host *host, uint32_t card, enum sim_repair repair); /* false: such a card cannot have this state */
 void sim_advise(struct sim_host *host, uint32_t card, uint32_t recovery);
 void sim_heal(struct sim_host *host, uint32_t card);
 

@@ -1,5 +1,5 @@
-/* How the cards of a host are joined, by the cards file: either a card's whole row of `nvidia-smi topo -m` ("topology"), or
- * one name ("interconnect") that holds between all cards that have the same: NVn is n links, PIX and SYS are levels. */
+/* How the cards of a host are connected, according to the cards file: either a card's whole row of `nvidia-smi topo -m` ("topology"), or one
+ * name ("interconnect") that applies between all cards that have the same name. NVn means n links; PIX and SYS are levels. */
 #include "state.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ bool sim_row_right(const char *row)
     }
 }
 
-/* "?" where the row says nothing of that card. */
+/* "?" if the row does not contain that card. */
 const char *sim_word(const struct sim_card *card, uint32_t index, char *out, size_t size)
 {
     const char *at = card->topology;
@@ -45,7 +45,7 @@ static unsigned seen_from(const struct sim_card *a, const struct sim_card *b)
     return sscanf(a->interconnect, "NV%u", &n) == 1 ? n : 0;
 }
 
-/* A link has two ends: where two rows disagree, the smaller. */
+/* A link has two ends: if two rows disagree, the smaller number counts. */
 unsigned sim_links(const struct sim_card *a, const struct sim_card *b)
 {
     if (a == b) return 0;

@@ -1,4 +1,4 @@
-"""The arbiter as a process: who is next is told ahead when its turn begins, and once more when that is sooner."""
+"""The arbiter as a process: the next container is told ahead when its turn begins, and again if that is sooner."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 def one_holds_and_another_waits(node: Node) -> tuple[Client, int, Client]:
-    """Who has the turn, its lease, and who is next."""
+    """The client that has the turn, its lease, and the client that is next."""
     first, second = node.client("one"), node.client("two")
     first.waits = 1
     lease = first.granted()
@@ -21,7 +21,7 @@ def one_holds_and_another_waits(node: Node) -> tuple[Client, int, Client]:
 
 
 def told_ahead(holder: Client, lease: int, waits: Client) -> tuple[int, int] | None:
-    """The turn, and when it begins; None: the machine stood still, and it began at once."""
+    """The turn, and when it begins; None: the machine was stalled, and it began at once."""
     holder.say(ENDING, lease=lease, length=3 * MS)
     heard = waits.hear()
     return (heard[2], heard[3]) if heard and heard[0] == BEGINS else None
@@ -38,17 +38,17 @@ def is_told_ahead() -> bool:
         assert said + 3 * MS <= begins <= now + 3 * MS, (begins - said, now - said)
         _, _, granted, length = waits.wait_for(GRANT)
         assert granted == turn
-        assert length >= 4 * MS, length  # the wait is no part of the turn
+        assert length >= 4 * MS, length  # the wait is not part of the turn
         return True
 
 
-def test_who_is_next_is_told_before_its_turn_when_that_begins() -> None:
+def test_the_next_container_is_told_before_its_turn_when_that_begins() -> None:
     if not any(is_told_ahead() for _ in range(20)):
         raise suite.Skip("the machine was never awake in time")
 
 
 def ends_early() -> bool:
-    """False: the machine stood still for as long as there was time."""
+    """False: the machine was stalled for all the time available."""
     with two() as node:
         holder, lease, waits = one_holds_and_another_waits(node)
         if not (told := told_ahead(holder, lease, waits)):

@@ -1,5 +1,5 @@
-"""Work that runs outside of turns is charged to its container: while it is said to run, while nobody says anything, and
-after a connection was closed in a turn."""
+"""Work that runs outside of turns is charged to its container: while it is reported to run, while the process is
+silent, and after a connection was closed during a turn."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 import suite
 
 HOLDS_BACK, RUNS = 2, 4
-EACH = 0.05  # s: so often it is said
+EACH = 0.05  # s: between two reports
 SILENT = 2.0  # s: after that the container pays
 LOST = 10.0  # s: after that a process that closed its connection has become another program
 LATE = 0.15  # s: a machine may be busy
 
 
 def charged(node: Node, slice_: str = "one", card: int = 0) -> float:
-    """Seconds."""
+    """Seconds charged."""
     return next(s["heldNs"] for s in node.status()["cards"][card]["slices"] if s["slice"] == slice_) / 1e9
 
 
@@ -72,7 +72,7 @@ def test_its_own_turn_is_not_charged_twice() -> None:
         one.say(DONE, lease=lease)
 
 
-def test_who_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
+def test_a_process_that_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
     with two() as node:
         one = node.client("one")
         goes_on_saying(HOLDS_BACK, 2, one)
@@ -82,7 +82,7 @@ def test_who_holds_work_back_pays_nothing_while_it_is_heard_of() -> None:
         assert charged(node) == 0
 
 
-def test_from_its_last_word_who_holds_work_back_pays_when_it_falls_silent() -> None:
+def test_from_its_last_message_a_process_that_holds_work_back_pays_when_it_falls_silent() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("one")
         goes_on_saying(HOLDS_BACK, 0.5, one, other)
@@ -93,7 +93,7 @@ def test_from_its_last_word_who_holds_work_back_pays_when_it_falls_silent() -> N
         near(charged(node), SILENT + 0.5)
 
 
-def test_a_pause_of_the_arbiter_is_nobodys_silence() -> None:
+def test_a_pause_of_the_arbiter_is_not_a_silence_of_processes() -> None:
     with two() as node:
         one = node.client("one")
         goes_on_saying(HOLDS_BACK, 0.5, one)
@@ -105,7 +105,7 @@ def test_a_pause_of_the_arbiter_is_nobodys_silence() -> None:
 
 
 def in_a_process(node: Node, what: int, lives: float) -> int:
-    """It says so, closes its connection, and ends so much later; its id."""
+    """A process that reports `what`, closes its connection, and ends `lives` seconds later; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -136,7 +136,7 @@ def test_or_until_the_process_comes_back() -> None:
         time.sleep(0.5)
         again = node.client("one")
         time.sleep(0.5)
-        near(charged(node), 1)  # a connection that says nothing may be anybody's
+        near(charged(node), 1)  # a silent connection may belong to any process
         says(again, 0)
         time.sleep(0.5)
         near(charged(node), 1)

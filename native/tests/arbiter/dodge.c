@@ -1,4 +1,4 @@
-/* Parts that try to hide a long kernel from the events by which the library sees what is in flight. */
+/* Roles that try to hide a long kernel from the events by which the library knows what is in flight. */
 #include "player.h"
 
 #include "driver.h"
@@ -20,7 +20,7 @@ CUresult cuEventQuery(CUevent);
 CUresult cuEventDestroy_v2(CUevent);
 CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
 
-#define OWN_STREAM ((CUstream)2) /* of the thread */
+#define OWN_STREAM ((CUstream)2) /* the thread's own default stream */
 #define SHORT_US 1000
 
 static void must(CUresult r, const char *what)
@@ -37,7 +37,7 @@ static CUstream new_stream(void)
     return s;
 }
 
-/* Of another shape it is another kernel: its length is not known. */
+/* With another shape it counts as another kernel, whose length is unknown. */
 static void launch(CUstream s, uint64_t us, unsigned blocks)
 {
     must(cuLaunchKernel(player_kernel(), blocks, 1, 1, 256, 1, 1, 0, s, (void *[]){&us}, NULL), "cuLaunchKernel");
@@ -53,7 +53,7 @@ static void await(CUresult (*query)(void *), void *what, void (*meanwhile)(void)
 static CUresult of_stream(void *s) { return cuStreamQuery((CUstream)s); }
 static CUresult of_event(void *e) { return cuEventQuery((CUevent)e); }
 
-/* A short kernel of known length leaves a batch open; the long one, taken for short, goes into that. */
+/* A short kernel of known length leaves a batch open. The long one, which looks short, goes into that batch. */
 static void hide_in_open_batch(CUstream s, unsigned blocks)
 {
     for (int i = 0; i < 2; i++) {
@@ -79,7 +79,7 @@ static void record_old_events(void)
     for (int i = 0; i < OLD; i++) cuEventRecord(old_events[i], idle_stream);
 }
 
-/* Handles of destroyed events come back as the library's. */
+/* The driver reuses handles of destroyed events for events of the library. */
 void play_old_events(void)
 {
     CUstream s = new_stream();
@@ -92,7 +92,7 @@ void play_old_events(void)
     }
 }
 
-/* n streams are held back by a word that nobody writes; one more is used, and none that is held shares its queue of the card. */
+/* n streams are held back by a word that is never written. One more is used; no held stream shares its queue on the card. */
 #define QUEUES 31
 void play_many_streams(void)
 {
@@ -147,7 +147,7 @@ void play_capture_ends(void)
 
 static void nothing(void *unused) { (void)unused; }
 
-/* The stream that a thread has for itself, and a call that may make streams wait for the program. */
+/* The thread's own default stream, and a call that may make streams wait for the program. */
 void play_thread_stream(void)
 {
     CUstream other = new_stream();

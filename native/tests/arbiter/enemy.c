@@ -1,4 +1,4 @@
-/* Parts without a card: who speaks to the arbiter, or harms what it relies on; and who changes the scene. */
+/* Roles without a card: they send messages to the arbiter, damage files that it relies on, or change the scene. */
 #include "player.h"
 
 #include "protocol.h"
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- speaking to the arbiter ---- */
+/* ---- messages to the arbiter ---- */
 
 static int unix_to(const char *directory, const char *file, int type)
 {
@@ -55,7 +55,7 @@ void play_late(void)
     close(fd);
 }
 
-/* Cut off, it comes again. */
+/* When it is disconnected, it connects again. */
 void play_flood(void)
 {
     for (int fd = -1; clock_now() < part.end; clock_sleep_until(clock_now() + MS)) {
@@ -88,7 +88,7 @@ void play_connect(void)
     }
 }
 
-/* Each child asks, and half of them are killed before they can have an answer. */
+/* Each child requests a turn, and half of the children are killed before they can get an answer. */
 void play_fork(void)
 {
     for (unsigned i = 0; i < part.n && clock_now() < part.end; i++) {
@@ -105,7 +105,7 @@ void play_fork(void)
     }
 }
 
-/* ---- its own region ---- */
+/* ---- the container's own region ---- */
 
 static int region(struct stat *st)
 {
@@ -134,9 +134,9 @@ void play_truncate(void)
     if (ftruncate(region(&st), 0) != 0) exit(3);
 }
 
-/* ---- steering ---- */
+/* ---- changes of the scene ---- */
 
-/* Under the sequence lock, as the agent does it. */
+/* Under the sequence lock, like the agent. */
 void play_set(void)
 {
     char path[300];
@@ -159,7 +159,7 @@ static pid_t arbiter_pid(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
 }
 
-/* What it does to the machine is not of the clock: others get a moment of real time to see it, in which the clock stands. */
+/* Changes to the machine happen outside of the virtual clock: other processes get a moment of real time to notice them, while the clock stands. */
 static void let_it_be_seen(void)
 {
     struct timespec from, now;
@@ -175,7 +175,7 @@ void play_kill(void)
     if (pid <= 1) fprintf(stderr, "player: no arbiter to kill\n"), exit(3);
     struct pollfd life = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
     kill(pid, SIGKILL);
-    while (poll(&life, 1, 0) != 1) let_it_be_seen(); /* until then the next one would be refused */
+    while (poll(&life, 1, 0) != 1) let_it_be_seen(); /* until then the next arbiter would be refused */
     close(life.fd);
     if (!part.back) return;
     clock_sleep_until(part.begin + part.back * MS);
@@ -202,7 +202,7 @@ static void copy_memory(FILE *to, pid_t pid)
     if (f) fclose(f);
 }
 
-/* First line: the most memory that it ever had, KiB. */
+/* First line: the arbiter's peak memory, KiB. */
 void play_status(void)
 {
     char text[4096];

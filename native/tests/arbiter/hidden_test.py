@@ -1,5 +1,5 @@
-"""Kernels that a program tries to hide from the events by which the library sees what is in flight: what is not seen to
-be done counts as running, so the limit holds."""
+"""Kernels that a program tries to hide from the events by which the library knows what is in flight: work that is not
+seen to be done counts as running, so the limit holds."""
 
 import sys
 
@@ -35,7 +35,7 @@ def test_a_capture_that_ends_with_its_stream_hides_no_kernel() -> None:
 
 
 def test_a_callback_hides_no_kernel_of_a_threads_own_stream() -> None:
-    keeps_its_limit("own_stream", us=12_500_000)  # the first one takes all that is due
+    keeps_its_limit("own_stream", us=12_500_000)  # the first kernel takes the whole share
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The arbiter as a process, and clients of every kind: who asks, who dies, who lies, who never gives back."""
+"""The arbiter as a process, and clients of every kind: they make requests, die, lie, or never give the card back."""
 
 import json
 import os
@@ -20,7 +20,7 @@ OUT = Path(os.environ.get("OUT", "build")).resolve()
 ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "slice" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 WANT, DONE, GRANT, RECALL, SHARED, ENDING = 1, 2, 3, 4, 5, 6
-MAY_END, BEHIND = 1, 2  # what a GRANT says in the place of the gang
+MAY_END, BEHIND = 1, 2  # values of a GRANT's field `gang`
 LAYOUT = "=IIIIQQQQ"
 
 
@@ -33,7 +33,7 @@ class Client:
             try:
                 self.socket.connect(str(directory / "arbiter.sock"))
                 break
-            except ConnectionRefusedError:  # it is made, and not yet listened to
+            except ConnectionRefusedError:  # the socket exists, but the arbiter does not listen yet
                 assert again < 199
                 time.sleep(0.01)
 
@@ -52,7 +52,7 @@ class Client:
         return kind, card, lease, length
 
     def granted(self, patience: float = 2.0, card: int = 0) -> int:
-        """Asks, and waits for the lease; its number."""
+        """Requests a turn and waits for the lease; returns its number."""
         self.say(WANT, card)
         return self.wait_for(GRANT, patience)[2]
 
@@ -81,7 +81,7 @@ class Node:
 
     def __init__(self, together: bool = False, files: int = 0, alone: str = "", **slices: str):
         self.alone = alone  # a command of the shell, in a user namespace of the arbiter's own before it starts
-        self.files = files  # descriptors that the arbiter may have; 0: as many as we
+        self.files = files  # descriptors that the arbiter may have; 0: as many as this process
         self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
         self.root = Path(self.place.name) / "slices"
@@ -136,7 +136,7 @@ def two(first: str = "cores=50", second: str = "cores=50") -> Node:
     return Node(one=f"{A}=1GiB,{first}", two=f"{A}=1GiB,{second}")
 
 
-def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
+def test_a_container_alone_gets_the_card_until_another_wants_it() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         one.say(WANT)
@@ -151,7 +151,7 @@ def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
         one.wait_for(GRANT)
 
 
-def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
+def test_a_container_that_begins_before_the_turn_before_is_over_is_told_so() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         lease = one.granted()
@@ -165,12 +165,12 @@ def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
         assert one.gang == MAY_END | BEHIND
 
 
-def test_while_there_is_time_to_spare_two_have_the_card_together_and_who_stays_is_recalled() -> None:
+def test_while_there_is_time_to_spare_two_have_the_card_together_and_one_that_stays_is_recalled() -> None:
     with Node(together=True, one=f"{A}=1GiB,cores=50", two=f"{A}=1GiB,cores=50") as node:
         one, other = node.client("one"), node.client("two")
-        other.say(DONE, lease=other.granted())  # the first turn of each is its own
+        other.say(DONE, lease=other.granted())  # the first turn of each is exclusive
         first = one.granted()
-        time.sleep(0.05)  # from here on it has had more
+        time.sleep(0.05)  # from now on it has had more
         one.say(DONE, lease=first)
         time.sleep(0.6)
         lease = one.granted()
@@ -217,7 +217,7 @@ print(child, flush=True); time.sleep(20)"""
             os.kill(child, signal.SIGKILL)
 
 
-def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
+def test_a_container_that_never_gives_back_is_skipped_again_and_again_and_seen() -> None:
     with two() as node:
         hostile, other = node.client("one"), node.client("two")
         hostile.granted()
@@ -227,7 +227,7 @@ def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
         assert "one: late" in node.events()
 
 
-def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
+def test_a_lease_is_given_back_only_by_its_holder() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")
         lease = one.granted()
@@ -237,7 +237,7 @@ def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
         assert other.hear(0.03) is None
 
 
-def test_nonsense_ends_the_connection_of_who_says_it_and_no_other() -> None:
+def test_nonsense_ends_the_connection_that_sent_it_and_no_other() -> None:
     with two() as node:
         honest = node.client("two")
         lease = honest.granted()
@@ -281,8 +281,8 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
                 "-c",
                 "import socket, sys\nkeep = []\n"
                 "for i in range(900):\n s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                " s.connect(sys.argv[1]); keep.append(s)\n"  # a full queue refuses who does not wait
-                "sys.stdin.read()\n",  # those that are gone before the arbiter comes to them take no place
+                " s.connect(sys.argv[1]); keep.append(s)\n"  # a full queue refuses connections that do not wait
+                "sys.stdin.read()\n",  # connections that are gone before the arbiter handles them take no place
                 str(node.root / "one/arbiter.sock"),
             ],
             stdin=subprocess.PIPE,
@@ -301,7 +301,7 @@ def test_containers_that_hold_all_connections_and_descriptors_keep_out_no_other_
     terms = f"{A}=1GiB,cores=20"
     with Node(files=200, one=terms, two=terms, three=terms) as node:
         many = [node.client(name) for name in ("one", "two") for _ in range(120)]
-        time.sleep(0.3)  # until the arbiter has heard them all
+        time.sleep(0.3)  # until the arbiter has handled all of them
         other = node.client("three")
         other.say(DONE, lease=other.granted())
         new = node.add("four", terms)
@@ -380,7 +380,7 @@ def a_full_folder(socket_: Path) -> None:
     (socket_ / "note").touch()
 
 
-def test_a_socket_that_goes_is_there_again_and_who_is_connected_stays() -> None:
+def test_a_socket_that_goes_is_made_again_and_connections_stay() -> None:
     with two() as node:
         first = node.client("one")
         first.granted()
@@ -424,8 +424,8 @@ def test_a_killed_arbiter_leaves_nothing_that_the_next_one_needs() -> None:
 
 
 def play_two_gangs(pause: float) -> None:
-    """Two containers of two processes, one per card; each goes on when both of its processes have had their lease.
-    ``pause``: seconds between the one giving its card back and the other."""
+    """Two containers of two processes, one per card. A container continues when both of its processes have had their
+    lease. ``pause``: seconds between the moments when the two processes give their cards back."""
     terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
     with Node(one=terms, two=terms) as node:
         clients = [(node.client(name), node.client(name)) for name in ("one", "two")]
@@ -453,12 +453,12 @@ def test_two_gangs_on_two_cards_get_both_or_none() -> None:
 
 
 def test_a_gang_that_gives_its_cards_back_one_after_the_other_is_not_left_without_the_second() -> None:
-    """The first may be granted again alone. Its process then keeps it until the other has a lease, is late, and the
-    other must get one all the same."""
+    """The first card may be granted again alone. Its process then keeps it until the other has a lease, and is late.
+    The other process must still get a lease."""
     play_two_gangs(0.02)
 
 
-def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:
+def test_a_gang_that_is_claimed_and_never_asked_for_delays_no_container() -> None:
     terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
     with Node(one=terms, two=terms) as node:
         hostile, other = node.client("one"), node.client("two")
@@ -468,7 +468,7 @@ def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:
             hostile.say(DONE, 0, lease=hostile.wait_for(GRANT)[2])
 
 
-def test_a_page_of_limits_that_cannot_be_read_is_an_event_and_holds_up_nobody() -> None:
+def test_a_limits_page_that_cannot_be_read_is_an_event_and_delays_no_container() -> None:
     with two() as node:
         one, page = node.client("one"), node.root / "one/limits"
         one.granted()
@@ -491,7 +491,7 @@ def test_a_directory_that_waits_for_its_limits_is_no_event_and_gets_its_socket_w
         subprocess.run([SLICE, "create", made, "--card", f"{A}=1GiB,cores=10"], check=True, stdout=subprocess.DEVNULL)
         (made / "limits").rename(node.root / ".limits")
         made.rename(node.root / "waits")
-        for i in range(3):  # the agent writes beside the page until it grants
+        for i in range(3):  # the agent writes beside the page until it grants access
             (node.root / "waits" / f"file-{i}").touch()
             time.sleep(0.1)
         assert not any("waits" in event for event in node.events()), node.events()
@@ -522,7 +522,7 @@ def test_a_page_in_the_middle_of_a_change_for_ever_still_gets_its_container_the_
         assert "half: limits" in node.events()
 
 
-def test_status_is_a_table_for_people_and_says_what_is_wrong_when_nobody_answers() -> None:
+def test_status_is_a_table_and_says_what_is_wrong_when_no_arbiter_answers() -> None:
     with two() as node:
         one = node.client("one")
         one.granted()

@@ -1,4 +1,4 @@
-"""fractile-arbiter's command line: what is wrong stands in one line."""
+"""fractile-arbiter's command line: every mistake is reported in one line."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ def a_second_one_for_the_same_directory_is_refused(place: Path) -> None:
 
 
 def one_that_cannot_wait_says_why_and_fails(place: Path) -> None:
-    """Under the virtual clock it waits with a pipe of its own, whose place is taken here."""
+    """Under the virtual clock the arbiter waits with a pipe of its own, whose path is taken here."""
     slices, bell = place / "slices", place / "clock-bell.0"
     slices.mkdir()
     bell.mkdir()
@@ -68,7 +68,7 @@ def one_that_cannot_wait_says_why_and_fails(place: Path) -> None:
     assert f"{bell}: Is a directory" in done.stderr, done.stderr
 
 
-def help_is_for_who_asks(place: Path) -> None:
+def help_is_printed_on_request(place: Path) -> None:
     done = subprocess.run([ARBITER, "--help"], cwd=place, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0 and not done.stderr
     for word in ("--slices", "--control", "--exclusive", "--parent", "status", "SIGTERM", "Exit status"):
@@ -80,7 +80,7 @@ TESTS = [
     the_socket_is_named_as_it_is_found,
     a_second_one_for_the_same_directory_is_refused,
     one_that_cannot_wait_says_why_and_fails,
-    help_is_for_who_asks,
+    help_is_printed_on_request,
 ]
 
 

@@ -1,4 +1,4 @@
-/* Reads the part; plays those that use cards. */
+/* Reads the role from the command line, and plays the roles that use cards. */
 #include "player.h"
 
 #include "driver.h"
@@ -87,7 +87,7 @@ void play_work(void)
     }
 }
 
-/* Kernels of shapes that were never launched before: nobody knows how long they take. In n streams. */
+/* Kernels of shapes that were never launched before, so that their lengths are unknown, in n streams. */
 void play_fresh(void)
 {
     CUstream own[16];
@@ -112,7 +112,7 @@ void play_multi(void)
     }
 }
 
-/* Card by card, as a collective library launches them. */
+/* Launches card by card, like a collective library. */
 void play_ring(void)
 {
     uint64_t us = part.us, number = ((uint64_t)getpid() & 0xffff) << 16;
@@ -140,7 +140,7 @@ void play_rooted(void)
     play_work();
 }
 
-/* Every connect() is answered with error n. */
+/* Every connect() fails with error n. */
 void play_boxed(void)
 {
     struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_connect, 0, 1),
@@ -150,7 +150,7 @@ void play_boxed(void)
     play_work();
 }
 
-/* The program's own connect(), which the library's calls would find before libc's. */
+/* The program's own connect(), which the library's calls would reach before libc's. */
 static bool lies;
 __attribute__((visibility("default"))) int connect(int fd, const struct sockaddr *name, socklen_t size)
 {
@@ -188,7 +188,7 @@ void play_held(void)
     must(cuMemHostAlloc((void **)&words, 4096, 2), "cuMemHostAlloc");
     must(cuMemHostGetDevicePointer_v2(&at, words, 0), "cuMemHostGetDevicePointer");
     for (unsigned i = 0; i < n; i++) must(cuStreamCreate(&held[i], 1), "cuStreamCreate");
-    for (int i = 0; i < 20; i++) launch(0, part.us), wait_for(0); /* its length is known */
+    for (int i = 0; i < 20; i++) launch(0, part.us), wait_for(0); /* so that its length is known */
     for (uint32_t round = 1; clock_now() < part.end; round++) {
         uint64_t us = part.us;
         for (unsigned i = 0; i < n; i++) must(cuStreamWaitValue32_v2(held[i], at + 4 * i, round, 0), "cuStreamWaitValue32");
@@ -219,7 +219,7 @@ void play_service(void)
     }
 }
 
-/* ---- what NVML says ---- */
+/* ---- values from NVML ---- */
 
 static void *watch(void *unused)
 {
@@ -249,7 +249,7 @@ void play_nvml(void)
     play_work();
 }
 
-/* ---- the part ---- */
+/* ---- the role ---- */
 
 static void *die(void *unused)
 {

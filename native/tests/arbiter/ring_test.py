@@ -1,6 +1,6 @@
-"""Kernels that spin until their peers on other cards are there, as a collective library's do, under leases: tensor
-parallel in one container over 2, 4 and 8 cards. Nobody waits for ever, and no round is held up for longer than the
-others' turns. Under the virtual clock."""
+"""Kernels that spin until their peers on other cards have begun, like those of a collective library, under leases:
+tensor parallel in one container over 2, 4 and 8 cards. No kernel waits forever, and no round is delayed for longer than
+the others' turns. Runs under the virtual clock."""
 
 import sys
 
@@ -15,7 +15,7 @@ def ring(cards: int) -> str:
 
 
 def late_rounds(latencies: list[int], bound_ms: float) -> list[int]:
-    """Rounds above the bound, without the first few: who uses which cards together has to be learned."""
+    """Rounds above the bound, without the first few, in which the arbiter learns which cards are used together."""
     return [us for us in latencies[20:] if us > bound_ms * 1000]
 
 

@@ -1,7 +1,6 @@
-"""A scene: one simulated host with two cards, containers with their terms, an arbiter, and parts that are played in
-them (player.h). shares/conductor.c plays it; under the virtual clock, so that times are exact and the machine's load is
-not seen, or, for what the arbiter's own speed decides, in real time. What each container got is read from simgpu's
-books."""
+"""A scene: one simulated host with two cards, containers with their terms, an arbiter, and players with roles in them
+(player.h). shares/conductor.c runs it under the virtual clock, so that times are exact and the machine's load has no
+effect, or in real time if the arbiter's own speed matters. What each container got is read from simgpu's accounts."""
 
 from __future__ import annotations
 
@@ -45,19 +44,19 @@ MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}
 
 
 def host_of(count: int) -> list[dict]:
-    """Cards of a host; the first two are A and B."""
+    """The cards of a host; the first two are A and B."""
     return [
         {"uuid": f"{A[:-1]}{i + 1}", "index": i, "pciBusID": f"00000000:{7 + 8 * i:02x}:00.0", **MODEL}
         for i in range(count)
     ]
 
 
-PACED = 1  # flag of a card: neighbours have shares
+PACED = 1  # flag of a card: other containers have shares
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Of a container, the same on both cards."""
+    """The terms of a container, the same on both cards."""
 
     cores: int = 0
     limit: int = 0
@@ -68,7 +67,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Part:
-    """What one process of a container does; `words` are those of player.h. A time is in ms."""
+    """The role of one process of a container; `words` are those of player.h. Times are in ms."""
 
     container: str
     role: str
@@ -86,8 +85,8 @@ class Books:
     gpu: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     launches: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     latencies: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    written: dict[str, str] = field(default_factory=dict[str, str])  # files that parts wrote, by name
-    regions: dict[str, bytes] = field(default_factory=dict[str, bytes])  # what the containers' regions held at the end
+    written: dict[str, str] = field(default_factory=dict[str, str])  # files that players wrote, by name
+    regions: dict[str, bytes] = field(default_factory=dict[str, bytes])  # the containers' regions at the end
 
     def share(self, container: str, begin: int, end: int) -> float:
         """Percent of the first card's time between two samples."""
@@ -95,7 +94,7 @@ class Books:
         return (self.gpu[container][j] - self.gpu[container][i]) / ((end - begin) * 1e4)
 
     def kernels(self, container: str, begin: int, end: int) -> int:
-        """On both cards."""
+        """Kernels on both cards."""
         i, j = self.at.index(begin), self.at.index(end)
         return self.launches[container][j] - self.launches[container][i]
 
@@ -103,11 +102,11 @@ class Books:
         return json.loads(self.written["status"].split("\n", 1)[1])
 
     def memory_kib(self) -> int:
-        """The most that the arbiter had."""
+        """The arbiter's peak memory."""
         return int(self.written["status"].split("\n", 1)[0])
 
     def events(self) -> dict[str, int]:
-        """How often: "container kind" -> count."""
+        """Counts of events: "container kind" -> count."""
         return {f"{e['slice']} {e['kind']}": e["count"] for e in self.status()["events"]}
 
     def account(self, container: str, name: str) -> int:
@@ -125,7 +124,7 @@ def play(
     sample: int = 50,
     cards: int = 2,
 ) -> Books:
-    """Plays it. Skip where the programs were not built."""
+    """Runs the scene. Raises Skip if the programs were not built."""
     player, conductor = OUT / "tests/arbiter/player", OUT / "shares/conductor"
     if not player.exists() or not conductor.exists():
         raise suite.Skip("make check builds the player and the conductor")
@@ -168,7 +167,7 @@ def _conduct(root: Path, command: list[Path], case: str, real: bool, patience: f
     environment = dict(os.environ, SIMGPU_DIR=str(root), LD_LIBRARY_PATH=str(OUT / "simgpu"), SIMGPU_CONTENTS_MIB="0")
     environment |= {} if real else {"SIMGPU_CLOCK": "virtual"}
     if real:
-        (root / "clock-bell.0").touch()  # by which the conductor knows that the arbiter is there
+        (root / "clock-bell.0").touch()  # tells the conductor that the arbiter is running
     p = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
     )
@@ -191,7 +190,8 @@ def _parse(out: str, names: list[str]) -> Books:
             books.latencies[words[1]] = [int(w) for w in words[2:]]
             continue
         books.at.append(int(words[1]))
-        row = dict(zip(names, zip(words[2::2], words[3::2], strict=True), strict=False))  # parts of one share a sum
+        # One container's players share a sum.
+        row = dict(zip(names, zip(words[2::2], words[3::2], strict=True), strict=False))
         for name, (gpu, launches) in row.items():
             books.gpu[name].append(int(gpu))
             books.launches[name].append(int(launches))
@@ -203,5 +203,5 @@ def near(got: float, wanted: float, points: float = 2.5) -> None:
 
 
 def status_at(window: int, container: str) -> Part:
-    """Asks the arbiter at the end."""
+    """A player that queries the arbiter's status at the end."""
     return Part(container, "status", "out=ROOT/out/status slices=ROOT/slices", arrive=window - 50)

@@ -1,4 +1,4 @@
-/* The arbiter's decisions, with a clock made of a variable: tenants with kernels of any length, what each gets. */
+/* The arbiter's decisions under a simulated clock (a variable): what tenants with kernels of any length get. */
 #include "check.h"
 #include "schedule.h"
 
@@ -7,13 +7,13 @@
 
 static struct schedule s;
 
-/* A tenant of the play: kernels of `kernel` ns one after the other while it is `active`; launches until its lease is over. */
+/* A simulated tenant: runs kernels of `kernel` ns one after the other while it is `active`, and launches until its lease is over. */
 struct tenant {
     uint64_t kernel, busy_until, lease_until, from, to, gpu;
     bool holds, recalled, wants;
     bool hostile; /* never gives a lease back */
     uint64_t gang;
-    uint32_t cards; /* held now, of a gang */
+    uint32_t cards; /* number of the gang's cards that it holds now */
 };
 
 static struct tenant tenants[32];
@@ -33,7 +33,7 @@ static void play_decisions(uint64_t *again)
     }
 }
 
-/* One card. Time goes in the steps in which something happens. */
+/* Simulates one card. Time advances from one event to the next. */
 static void play(uint64_t length)
 {
     uint64_t end = now + length;
@@ -98,14 +98,14 @@ static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(v
             }
 }
 
-/* By what each was charged, over its weight. */
+/* Measured by each tenant's charges, divided by its weight. */
 static void a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind(void)
 {
     struct schedule_terms terms[] = {{30, 0, 0}, {70, 0, 0}};
     uint64_t kernels[] = {500 * MS, 500000};
     int64_t most = 0, least = 0;
     scene(2, terms, kernels);
-    play(10 * SECOND); /* by then it is known how long its kernels are */
+    play(10 * SECOND); /* by then the length of its kernels is known */
     for (int i = 0; i < 1000; i++) {
         play(20 * MS);
         schedule_settle(&s, now);
@@ -132,7 +132,7 @@ static void a_hard_limit_holds_alone_and_beside_others(void)
             }
 }
 
-/* It is as far above its limit after a kernel as it was below before. */
+/* After a kernel the tenant is as far above its limit as it was below before. */
 static void a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one(void)
 {
     struct schedule_terms terms[] = {{20, 20, 0}};
@@ -147,7 +147,7 @@ static void a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one(v
     }
 }
 
-static void who_was_idle_begins_a_long_kernel_at_once(void)
+static void a_tenant_that_was_idle_begins_a_long_kernel_at_once(void)
 {
     static const struct schedule_terms terms[][2] = {{{20, 20, 0}}, {{50, 0, 0}, {50, 0, 0}}};
     for (int n = 1; n <= 2; n++) {
@@ -168,12 +168,12 @@ static void what_an_idle_tenant_leaves_is_used_by_the_others(void)
     struct schedule_terms terms[] = {{10, 0, 0}, {90, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
-    tenants[1].to = now; /* never there */
+    tenants[1].to = now; /* never present */
     play(10 * SECOND);
     EXPECT(percent_of(0, 10 * SECOND) > 99);
 }
 
-static void who_was_away_gets_its_share_at_once_and_no_more(void)
+static void a_tenant_that_was_away_gets_its_share_at_once_and_no_more(void)
 {
     struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
@@ -186,7 +186,7 @@ static void who_was_away_gets_its_share_at_once_and_no_more(void)
     EXPECT(share > 44 && share < 56);
 }
 
-/* Heavier than the one that was there: its virtual time goes slower, which must not count as time saved up. */
+/* It is heavier than the other tenant, so its virtual time advances more slowly. That must not count as saved-up time. */
 static void a_heavy_newcomer_gets_its_share_and_not_the_whole_card(void)
 {
     struct schedule_terms terms[] = {{20, 0, 0}, {60, 0, 0}};
@@ -216,7 +216,7 @@ static void a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one(void)
         if (waited > worst) worst = waited;
         play(3 * MS);
     }
-    EXPECT(worst <= 200000); /* one kernel of the other */
+    EXPECT(worst <= 200000); /* one kernel of the other tenant */
 }
 
 static void a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour(void)
@@ -228,8 +228,8 @@ static void a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbo
     EXPECT(percent_of(1, 10 * SECOND) < 33);
 }
 
-/* Both were charged for the ten seconds that the driver sliced between them: the light one owes for many turns. */
-static void who_does_not_come_back_is_passed_over_and_pays(void)
+/* Both were charged for the ten seconds that the driver sliced between them, so the light tenant has debt for many turns. */
+static void a_tenant_that_does_not_come_back_is_skipped_and_pays(void)
 {
     struct schedule_terms terms[] = {{90, 0, 0}, {10, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
@@ -246,7 +246,7 @@ static void who_does_not_come_back_is_passed_over_and_pays(void)
     play(120 * SECOND);
     before = tenants[1].gpu;
     play(10 * SECOND);
-    double off = 100.0 * (double)(tenants[1].gpu - before) / (10.0 * SECOND) - 10; /* paid: its share again */
+    double off = 100.0 * (double)(tenants[1].gpu - before) / (10.0 * SECOND) - 10; /* the debt is paid: its share again */
     EXPECT(off > -2 && off < 2);
 }
 
@@ -284,12 +284,12 @@ static void four_tenants_come_and_go_and_the_rest_share_by_weight(void)
     }
 }
 
-/* ---- several cards: who holds what at every step ---- */
+/* ---- several cards: which tenant holds which card at every step ---- */
 
 static unsigned state = 12345;
 static unsigned chance(unsigned n) { return (state = state * 1103515245u + 12345u) / 65536u % n; }
 
-static void gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever(void)
+static void gangs_get_all_their_cards_or_none_and_no_tenant_waits_forever(void)
 {
     static const uint64_t gangs[] = {3, 6, 5, 1, 2, 4, 7, 2};
     uint64_t again, held_at[8] = {0};
@@ -326,9 +326,9 @@ static bool granted(uint32_t card, uint32_t tenant)
     return s.holder[card] == (int)tenant;
 }
 
-/* Tenant 0 works on card 0 alone, the others on both cards, without a pause: gpu[card][tenant] is what each got. */
+/* Tenant 0 works on card 0 only, the others on both cards, without a pause. gpu[card][tenant] is the time that each got. */
 static uint64_t gpu[2][4];
-static uint64_t stall; /* on card 1, each third kernel takes so long; 0: none does */
+static uint64_t stall; /* length of every third kernel on card 1; 0: as usual */
 
 static uint64_t length_of_next(const uint64_t kernels[2][4], uint32_t card, uint32_t tenant)
 {
@@ -375,8 +375,8 @@ static void play_gangs(int n, const struct schedule_terms *terms, const uint64_t
     }
 }
 
-/* Nobody can know when one comes. Card 0 stands idle for the next gang, which pays for that. */
-static void gangs_that_stall_on_one_card_leave_another_to_who_uses_only_that(void)
+/* Stalls cannot be predicted. Card 0 is idle for the next gang, which pays for that. */
+static void gangs_that_stall_on_one_card_leave_another_to_a_tenant_that_uses_only_that(void)
 {
     static const uint64_t stalls[] = {20 * MS, 90 * MS, 200 * MS, 400 * MS}, kernels[2][4] = {{2 * MS, 2 * MS, 2 * MS}, {0, 2 * MS, 2 * MS}};
     static const struct schedule_terms terms[] = {{70, 0, 0}, {10, 0, 0}, {10, 0, 0}};
@@ -390,8 +390,8 @@ static void gangs_that_stall_on_one_card_leave_another_to_who_uses_only_that(voi
     stall = 0;
 }
 
-/* While a gang waits for a long kernel of another on card 1, card 0 is not kept free for it. */
-static void long_kernels_of_gangs_on_one_card_leave_another_to_who_uses_only_that(void)
+/* While a gang waits for another gang's long kernel on card 1, card 0 is not kept free for it. */
+static void long_kernels_of_gangs_on_one_card_leave_another_to_a_tenant_that_uses_only_that(void)
 {
     static const uint64_t lengths_there[] = {2 * MS, 20 * MS, 90 * MS, 300 * MS, 1000 * MS};
     for (int gangs = 2; gangs <= 3; gangs++)
@@ -400,26 +400,26 @@ static void long_kernels_of_gangs_on_one_card_leave_another_to_who_uses_only_tha
             struct schedule_terms terms[] = {{70, 0, 0}, {10, 0, 0}, {10, 0, 0}, {10, 0, 0}};
             play_gangs(1 + gangs, terms, kernels, 20 * SECOND);
             double due = 100.0 * 70 / (70 + 10 * gangs), had = 100.0 * (double)gpu[0][0] / (20.0 * SECOND);
-            double least = due - (lengths_there[l] < SECOND ? 10 : 12); /* until it is known how long they are, it is as before */
+            double least = due - (lengths_there[l] < SECOND ? 10 : 12); /* until their length is known, card 0 is kept free */
             if (had < least) printf("%d gangs, kernels of %d ms on the other card: %.0f percent, due %.0f\n", gangs, (int)(lengths_there[l] / MS), had, due);
             EXPECT(had >= least);
             for (int i = 1; i <= gangs && l; i++) EXPECT(gpu[1][i] > 20 * SECOND * 8 / 10 / (uint64_t)gangs && gpu[0][i] > 20 * SECOND / 20);
         }
 }
 
-static void a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody(void)
+static void a_gang_that_does_not_ask_for_all_its_cards_delays_no_tenant(void)
 {
     schedule_init(&s);
     now = SECOND;
     for (uint32_t t = 0; t < 2; t++)
         for (uint32_t c = 0; c < 2; c++) schedule_seat(&s, c, t, (struct schedule_terms){10, 0, 0}, now);
-    schedule_want(&s, 0, 0, 3, now); /* card 0 of the gang of both; card 1 it never asks for */
+    schedule_want(&s, 0, 0, 3, now); /* requests card 0 of the gang of both cards, but never card 1 */
     EXPECT(!granted(0, 0));
     schedule_want(&s, 0, 1, 1, now);
     EXPECT(granted(0, 1));
     now += 10 * MS;
     schedule_done(&s, 0, 1, false, now);
-    EXPECT(granted(0, 0)); /* and it gets what it did ask for */
+    EXPECT(granted(0, 0)); /* and it gets the card that it requested */
 }
 
 static void a_gang_that_asks_card_by_card_gets_them_together(void)
@@ -434,7 +434,7 @@ static void a_gang_that_asks_card_by_card_gets_them_together(void)
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
-/* Else it would hold one card and wait for the other, again and again. */
+/* Otherwise it would hold one card and wait for the other, again and again. */
 static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
 {
     schedule_init(&s);
@@ -451,7 +451,7 @@ static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
     schedule_done(&s, 0, 0, true, now);
     EXPECT(granted(0, 2));
     schedule_done(&s, 1, 0, true, now);
-    EXPECT(granted(1, 1)); /* who uses this card only, and has had less of it */
+    EXPECT(granted(1, 1)); /* the tenant that uses only this card, and has had less of it */
     now += 40 * MS;
     EXPECT(granted(1, 1) && granted(0, 2)); /* recalled */
     schedule_done(&s, 1, 1, true, now);
@@ -459,7 +459,7 @@ static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
-/* Its launch over both cards is on its way on the one that it does not give back, and ends when it has got the other. */
+/* Its launch over both cards is on its way on the card that it does not give back, and ends when it has the other card. */
 static void a_gang_that_is_late_on_one_card_is_given_the_other(void)
 {
     schedule_init(&s);
@@ -478,7 +478,7 @@ static void a_gang_that_is_late_on_one_card_is_given_the_other(void)
     now += MS;
     schedule_done(&s, 0, 0, true, now);
     schedule_done(&s, 1, 0, true, now);
-    EXPECT(granted(1, 1) && granted(0, 2)); /* nothing of the two is left behind: the others go on */
+    EXPECT(granted(1, 1) && granted(0, 2)); /* the two leave nothing behind: the others continue */
 }
 
 static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(void)
@@ -491,11 +491,11 @@ static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(vo
     play(10 * SECOND);
     EXPECT(s.seats[0][0].waited_ns > 4 * SECOND);
     EXPECT_EQ(s.seats[0][0].throttled_ns, 0);
-    scene(2, (struct schedule_terms[]){{10, 10, 0}, {1, 0, 0}}, kernels); /* the other one only takes what the limit leaves */
+    scene(2, (struct schedule_terms[]){{10, 10, 0}, {1, 0, 0}}, kernels); /* the other tenant takes only what the limit leaves */
     play(10 * SECOND);
     EXPECT(s.seats[0][0].throttled_ns > 8 * SECOND);
     EXPECT_EQ(s.seats[0][1].throttled_ns, 0);
-    scene(2, (struct schedule_terms[]){{50, 50, 0}, {50, 50, 0}}, kernels); /* short of credit too, while the other has its due */
+    scene(2, (struct schedule_terms[]){{50, 50, 0}, {50, 50, 0}}, kernels); /* short of credit, too, while the other gets its share */
     play(10 * SECOND);
     EXPECT(s.seats[0][0].waited_ns > 4 * SECOND && s.seats[0][0].throttled_ns < SECOND / 2);
 }
@@ -508,7 +508,7 @@ static void debt_is_what_was_had_too_early(void)
     play(520 * MS);
     schedule_settle(&s, now);
     uint64_t debt = schedule_debt(&s, 0, 0);
-    EXPECT(debt > 290 * MS && debt < 330 * MS); /* alone until its grace was over, then both were charged half */
+    EXPECT(debt > 290 * MS && debt < 330 * MS); /* charged alone until its grace was over, then both were charged half */
     EXPECT_EQ(schedule_debt(&s, 0, 1), 0);
     scene(1, (struct schedule_terms[]){{10, 10, 0}}, kernels);
     play(501 * MS);
@@ -517,7 +517,7 @@ static void debt_is_what_was_had_too_early(void)
     EXPECT(debt > 400 * MS && debt < 500 * MS);
 }
 
-/* ---- together, while there is time to spare ---- */
+/* ---- together, while the card has time to spare ---- */
 
 static unsigned holders(void)
 {
@@ -526,7 +526,7 @@ static unsigned holders(void)
     return n;
 }
 
-/* When the next decision is due; 0: at no time. */
+/* When the next decision is due; 0: never. */
 static uint64_t decide_at(uint64_t when)
 {
     uint64_t again = 0;
@@ -541,7 +541,7 @@ static void all_want(void)
     decide_at(now);
 }
 
-/* After an idle second, each has had a turn before. */
+/* The state after an idle second, when each tenant has had a turn before. */
 static void rested(int n, const struct schedule_terms *terms)
 {
     scene(n, terms, lengths);
@@ -551,7 +551,7 @@ static void rested(int n, const struct schedule_terms *terms)
     all_want();
 }
 
-static void while_the_card_has_time_to_spare_all_who_want_it_have_it_together(void)
+static void while_the_card_has_time_to_spare_all_tenants_that_want_it_have_it_together(void)
 {
     rested(3, (struct schedule_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
     EXPECT_EQ(holders(), 3);
@@ -559,7 +559,7 @@ static void while_the_card_has_time_to_spare_all_who_want_it_have_it_together(vo
     EXPECT_EQ(holders(), 3);
 }
 
-static void who_is_at_work_without_a_break_gets_turns_of_its_own(void)
+static void a_tenant_at_work_without_a_break_gets_turns_of_its_own(void)
 {
     rested(3, (struct schedule_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
     decide_at(now + SCHEDULE_STINT + MS);
@@ -570,11 +570,11 @@ static void who_is_at_work_without_a_break_gets_turns_of_its_own(void)
     EXPECT_EQ(s.holder[0] >= 0 && !s.open[0], true);
 }
 
-static void who_comes_and_goes_uses_up_the_spare_time_and_no_more(void)
+static void a_tenant_that_comes_and_goes_uses_up_the_spare_time_and_no_more(void)
 {
     uint64_t together = 0;
     rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
-    while (holders() == 2 && together < 10 * SECOND) { /* breaks of one, never of both */
+    while (holders() == 2 && together < 10 * SECOND) { /* one tenant pauses at times, but never both at once */
         int one = (int)(together / (100 * MS) % 2);
         decide_at(now + 50 * MS);
         together += 50 * MS;
@@ -587,7 +587,7 @@ static void who_comes_and_goes_uses_up_the_spare_time_and_no_more(void)
     EXPECT(together >= SCHEDULE_SPARE - 50 * MS && together <= SCHEDULE_SPARE + 50 * MS);
 }
 
-static void who_gets_more_than_its_weight_ends_it_at_once(void)
+static void a_tenant_that_gets_more_than_its_weight_ends_it_at_once(void)
 {
     rested(2, (struct schedule_terms[]){{90, 0, 0}, {10, 0, 0}});
     EXPECT_EQ(holders(), 2);
@@ -596,7 +596,7 @@ static void who_gets_more_than_its_weight_ends_it_at_once(void)
     EXPECT(tenants[1].recalled && !tenants[0].recalled);
 }
 
-static void who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody(void)
+static void a_tenant_with_a_hard_limit_or_another_priority_or_several_cards_does_not_share(void)
 {
     rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 80, 0}});
     EXPECT_EQ(holders(), 1);
@@ -608,12 +608,12 @@ static void who_has_a_hard_limit_or_another_priority_or_several_cards_shares_wit
     now += SECOND;
     s.seats[0][0].leases = s.seats[0][1].leases = 1;
     schedule_want(&s, 0, 0, 1, now);
-    schedule_want(&s, 0, 1, 1, now); /* this one only, so far */
+    schedule_want(&s, 0, 1, 1, now); /* only this card so far */
     decide_at(now);
     EXPECT_EQ(holders(), 1);
 }
 
-static void who_is_new_or_has_long_kernels_has_turns_of_its_own(void)
+static void a_tenant_that_is_new_or_has_long_kernels_has_turns_of_its_own(void)
 {
     rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
     EXPECT_EQ(holders(), 2);
@@ -631,7 +631,7 @@ static void who_is_new_or_has_long_kernels_has_turns_of_its_own(void)
     schedule_seat(&s, 0, 2, (struct schedule_terms){50, 0, 0}, now);
     schedule_want(&s, 0, 2, 1, now);
     decide_at(now);
-    EXPECT(!s.open[0] && s.spare[0] == spare); /* for another new one they make room, and lose nothing by it */
+    EXPECT(!s.open[0] && s.spare[0] == spare); /* they make room for another new tenant, and lose no spare time by it */
     scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
     schedule_settle(&s, now);
     for (int i = 0; i < 2; i++) s.seats[0][i].leases = 1;
@@ -641,20 +641,20 @@ static void who_is_new_or_has_long_kernels_has_turns_of_its_own(void)
     EXPECT_EQ(holders(), 1);
 }
 
-static void who_shared_and_does_not_let_go_is_late_and_the_others_go_on(void)
+static void a_tenant_that_shared_and_does_not_let_go_is_late_and_the_others_go_on(void)
 {
     rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
     decide_at(now + SCHEDULE_STINT + MS);
     EXPECT_EQ(holders(), 1);
     int gone = tenants[0].recalled ? 0 : 1;
-    schedule_done(&s, 0, (uint32_t)!gone, true, now); /* the keeper's turn is over; nobody else lets go */
+    schedule_done(&s, 0, (uint32_t)!gone, true, now); /* the keeper's turn is over; no other tenant lets go */
     tenants[!gone].holds = false;
     decide_at(now + SCHEDULE_FIRST_GRACE + MS);
     EXPECT_EQ(s.seats[0][gone].late, true);
     EXPECT_EQ(s.holder[0], !gone);
 }
 
-/* Two of equal weight in turns of their own: the first one holds, the second waits. */
+/* Two tenants of equal weight in exclusive turns: the first one holds the card, the second waits. */
 static void in_turns(void)
 {
     schedule_init(&s);
@@ -666,7 +666,7 @@ static void in_turns(void)
     EXPECT_EQ(s.holder[0], 0);
 }
 
-static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(void)
+static void a_tenant_that_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(void)
 {
     in_turns();
     uint64_t began = now;
@@ -675,10 +675,10 @@ static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(
     EXPECT_EQ(s.holder[0], 0);
     decide_at(began + 4 * MS - SCHEDULE_AHEAD);
     EXPECT_EQ(s.holder[0], 1);
-    EXPECT_EQ(s.seats[0][1].granted_at, began + 4 * MS); /* it is told ahead, and begins then */
+    EXPECT_EQ(s.seats[0][1].granted_at, began + 4 * MS); /* it is notified ahead, and begins then */
     EXPECT(s.seats[0][0].draining && !s.seats[0][0].holds);
     EXPECT(schedule_is_behind_another(&s, 0, 1) && !schedule_is_behind_another(&s, 0, 0));
-    EXPECT(s.seats[0][1].over_at > now); /* who drains comes back: this turn has an end, too */
+    EXPECT(s.seats[0][1].over_at > now); /* the draining tenant comes back, so this turn has an end, too */
     now = began + 4 * MS + 300000;
     schedule_done(&s, 0, 0, true, now);
     EXPECT(!schedule_is_behind_another(&s, 0, 1));
@@ -689,7 +689,7 @@ static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(
     EXPECT(!s.seats[0][0].draining && s.seats[0][0].lates == 0);
 }
 
-/* The second one has the turn from 4 ms on, behind the first one, and knows it. */
+/* The second tenant has the turn from 4 ms on, behind the first one, and has been notified. */
 static uint64_t behind_another(void)
 {
     in_turns();
@@ -716,7 +716,7 @@ static void a_turn_behind_one_that_is_over_sooner_than_was_thought_is_over_as_mu
     schedule_ending(&s, 0, 1, began + 9 * MS, now);
     schedule_done(&s, 0, 0, true, thought - 300 * us);
     EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS - 300 * us);
-    schedule_ending(&s, 0, 1, began + 9 * MS + 500 * us, now); /* said later, thought the same */
+    schedule_ending(&s, 0, 1, began + 9 * MS + 500 * us, now); /* announced later, with the same predicted end */
     EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS + 200 * us);
 }
 
@@ -728,8 +728,8 @@ static void a_turn_behind_one_that_is_over_later_than_was_thought_ends_when_it_s
     EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS);
 }
 
-/* Who says that it is done before the next was to begin takes nothing of its turn. */
-static void who_gives_back_at_once_does_not_shorten_the_turn_behind_it(void)
+/* A tenant that is done before the next turn should begin takes nothing from that turn. */
+static void a_tenant_that_gives_back_at_once_does_not_shorten_the_turn_behind_it(void)
 {
     uint64_t began = behind_another();
     schedule_ending(&s, 0, 1, began + 9 * MS, now);
@@ -738,7 +738,7 @@ static void who_gives_back_at_once_does_not_shorten_the_turn_behind_it(void)
     EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS);
 }
 
-static void who_comes_when_the_turn_is_nearly_over_is_next_all_the_same(void)
+static void a_tenant_that_comes_when_the_turn_is_nearly_over_is_next(void)
 {
     in_turns();
     uint64_t began = now;
@@ -753,7 +753,7 @@ static void who_comes_when_the_turn_is_nearly_over_is_next_all_the_same(void)
 }
 
 /* An older library launches as soon as it has a grant. */
-static void who_cannot_wait_is_not_told_ahead(void)
+static void a_library_that_cannot_wait_is_not_told_ahead(void)
 {
     in_turns();
     uint64_t began = now;
@@ -765,7 +765,7 @@ static void who_cannot_wait_is_not_told_ahead(void)
     EXPECT_EQ(s.holder[0], 1);
 }
 
-/* The kernel of seat 0 takes longer than any that is known, and seat 1 is ahead by 200 ms. */
+/* The kernel of seat 0 takes longer than any known before, and seat 1 is ahead by 200 ms. */
 static uint64_t long_behind_one_that_is_ahead(void)
 {
     struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
@@ -781,7 +781,7 @@ static uint64_t long_behind_one_that_is_ahead(void)
     return s.seats[0][0].over_at;
 }
 
-static void a_kernel_that_takes_long_is_not_passed_over_for_who_is_ahead(void)
+static void a_kernel_that_takes_long_is_not_skipped_for_a_tenant_that_is_ahead(void)
 {
     uint64_t over = long_behind_one_that_is_ahead();
     decide_at(over + SCHEDULE_GRACE);
@@ -801,7 +801,7 @@ static void however_far_that_is_ahead_it_waits_no_longer_than_for_a_long_kernel(
     EXPECT_EQ(s.holder[0], 1);
 }
 
-static void for_who_is_behind_it_is_passed_over_as_before(void)
+static void for_a_tenant_that_is_behind_it_is_skipped_as_before(void)
 {
     uint64_t over = long_behind_one_that_is_ahead();
     s.seats[0][1].virtual_time = 0;
@@ -825,7 +825,7 @@ static uint64_t behind_and_in_a_gap(void)
     return now;
 }
 
-static void a_long_kernel_does_not_begin_in_a_gap_of_who_is_behind(void)
+static void a_long_kernel_does_not_begin_in_a_gap_of_a_tenant_that_is_behind(void)
 {
     uint64_t gap = behind_and_in_a_gap();
     EXPECT_EQ(decide_at(gap), gap + 10 * MS);
@@ -866,7 +866,7 @@ static void all_gaps_together_are_a_fiftieth_of_the_kernel(void)
     EXPECT_EQ(s.holder[0], 1);
 }
 
-static void who_is_ahead_itself_or_was_away_for_long_is_not_waited_for(void)
+static void a_tenant_that_is_ahead_itself_or_was_away_for_long_is_not_waited_for(void)
 {
     uint64_t gap = behind_and_in_a_gap();
     s.seats[0][0].virtual_time += (int64_t)(2 * SECOND);
@@ -897,7 +897,7 @@ static void a_gang_that_is_next_is_not_told_ahead(void)
     EXPECT(!s.seats[0][0].draining);
 }
 
-static void who_is_late_pays_while_another_drains(void)
+static void a_late_tenant_pays_while_another_drains(void)
 {
     uint64_t began = behind_another();
     schedule_seat(&s, 0, 2, (struct schedule_terms){50, 0, 0}, now);
@@ -910,8 +910,7 @@ static void who_is_late_pays_while_another_drains(void)
     EXPECT_EQ(s.seats[0][1].held_ns, 0);
 }
 
-/* One that should have been over long ago is done while the one before this turn still works. */
-/* The driver gives equal slices to processes, and not to containers. */
+/* The driver gives equal slices to processes, not to containers. */
 static void time_that_several_have_together_is_charged_by_their_processes(void)
 {
     in_turns();
@@ -927,6 +926,7 @@ static void time_that_several_have_together_is_charged_by_their_processes(void)
     EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10 + SECOND / 2);
 }
 
+/* A turn that should have been over long ago ends while the one directly before this turn still works. */
 static void only_the_turn_that_it_follows_lets_a_turn_begin_early(void)
 {
     struct schedule_decision d = {0};
@@ -939,7 +939,7 @@ static void only_the_turn_that_it_follows_lets_a_turn_begin_early(void)
     EXPECT_EQ(s.seats[0][1].granted_at, began + 4 * MS);
 }
 
-static void who_is_next_itself_keeps_its_turn_until_it_is_done(void)
+static void a_tenant_that_is_next_itself_keeps_its_turn_until_it_is_done(void)
 {
     in_turns();
     schedule_done(&s, 0, 1, false, now);
@@ -949,7 +949,7 @@ static void who_is_next_itself_keeps_its_turn_until_it_is_done(void)
     EXPECT(!s.seats[0][0].draining);
 }
 
-static void who_says_that_it_ends_and_does_not_shares_the_card_and_is_late(void)
+static void a_tenant_that_says_that_it_ends_and_does_not_shares_the_card_and_is_late(void)
 {
     in_turns();
     uint64_t began = now;
@@ -1021,52 +1021,52 @@ int main(void)
     RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);
     RUN(a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one);
-    RUN(who_was_idle_begins_a_long_kernel_at_once);
+    RUN(a_tenant_that_was_idle_begins_a_long_kernel_at_once);
     RUN(what_an_idle_tenant_leaves_is_used_by_the_others);
-    RUN(who_was_away_gets_its_share_at_once_and_no_more);
+    RUN(a_tenant_that_was_away_gets_its_share_at_once_and_no_more);
     RUN(a_heavy_newcomer_gets_its_share_and_not_the_whole_card);
     RUN(a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one);
     RUN(a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour);
-    RUN(who_does_not_come_back_is_passed_over_and_pays);
+    RUN(a_tenant_that_does_not_come_back_is_skipped_and_pays);
     RUN(new_weights_count_from_the_moment_they_are_known);
     RUN(four_tenants_come_and_go_and_the_rest_share_by_weight);
-    RUN(gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever);
-    RUN(long_kernels_of_gangs_on_one_card_leave_another_to_who_uses_only_that);
-    RUN(gangs_that_stall_on_one_card_leave_another_to_who_uses_only_that);
-    RUN(a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody);
+    RUN(gangs_get_all_their_cards_or_none_and_no_tenant_waits_forever);
+    RUN(long_kernels_of_gangs_on_one_card_leave_another_to_a_tenant_that_uses_only_that);
+    RUN(gangs_that_stall_on_one_card_leave_another_to_a_tenant_that_uses_only_that);
+    RUN(a_gang_that_does_not_ask_for_all_its_cards_delays_no_tenant);
     RUN(a_gang_that_asks_card_by_card_gets_them_together);
     RUN(a_gang_that_is_about_to_lose_one_card_is_not_given_another);
     RUN(a_gang_that_is_late_on_one_card_is_given_the_other);
     RUN(what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others);
     RUN(debt_is_what_was_had_too_early);
-    RUN(while_the_card_has_time_to_spare_all_who_want_it_have_it_together);
-    RUN(who_is_at_work_without_a_break_gets_turns_of_its_own);
-    RUN(who_comes_and_goes_uses_up_the_spare_time_and_no_more);
-    RUN(who_gets_more_than_its_weight_ends_it_at_once);
-    RUN(who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody);
-    RUN(who_is_new_or_has_long_kernels_has_turns_of_its_own);
-    RUN(who_shared_and_does_not_let_go_is_late_and_the_others_go_on);
-    RUN(who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done);
+    RUN(while_the_card_has_time_to_spare_all_tenants_that_want_it_have_it_together);
+    RUN(a_tenant_at_work_without_a_break_gets_turns_of_its_own);
+    RUN(a_tenant_that_comes_and_goes_uses_up_the_spare_time_and_no_more);
+    RUN(a_tenant_that_gets_more_than_its_weight_ends_it_at_once);
+    RUN(a_tenant_with_a_hard_limit_or_another_priority_or_several_cards_does_not_share);
+    RUN(a_tenant_that_is_new_or_has_long_kernels_has_turns_of_its_own);
+    RUN(a_tenant_that_shared_and_does_not_let_go_is_late_and_the_others_go_on);
+    RUN(a_tenant_that_says_when_it_ends_is_followed_then_and_charged_until_it_is_done);
     RUN(a_turn_that_was_told_ahead_begins_at_once_when_the_one_before_is_over_early);
     RUN(a_turn_behind_one_that_is_over_sooner_than_was_thought_is_over_as_much_sooner);
     RUN(a_turn_behind_one_that_is_over_later_than_was_thought_ends_when_it_says);
-    RUN(who_gives_back_at_once_does_not_shorten_the_turn_behind_it);
-    RUN(who_comes_when_the_turn_is_nearly_over_is_next_all_the_same);
-    RUN(who_cannot_wait_is_not_told_ahead);
-    RUN(a_kernel_that_takes_long_is_not_passed_over_for_who_is_ahead);
+    RUN(a_tenant_that_gives_back_at_once_does_not_shorten_the_turn_behind_it);
+    RUN(a_tenant_that_comes_when_the_turn_is_nearly_over_is_next);
+    RUN(a_library_that_cannot_wait_is_not_told_ahead);
+    RUN(a_kernel_that_takes_long_is_not_skipped_for_a_tenant_that_is_ahead);
     RUN(however_far_that_is_ahead_it_waits_no_longer_than_for_a_long_kernel);
-    RUN(for_who_is_behind_it_is_passed_over_as_before);
-    RUN(a_long_kernel_does_not_begin_in_a_gap_of_who_is_behind);
+    RUN(for_a_tenant_that_is_behind_it_is_skipped_as_before);
+    RUN(a_long_kernel_does_not_begin_in_a_gap_of_a_tenant_that_is_behind);
     RUN(it_begins_when_the_gap_is_long);
     RUN(all_gaps_together_are_a_fiftieth_of_the_kernel);
-    RUN(who_is_ahead_itself_or_was_away_for_long_is_not_waited_for);
+    RUN(a_tenant_that_is_ahead_itself_or_was_away_for_long_is_not_waited_for);
     RUN(a_short_kernel_begins_in_any_gap);
     RUN(a_gang_that_is_next_is_not_told_ahead);
-    RUN(who_is_late_pays_while_another_drains);
+    RUN(a_late_tenant_pays_while_another_drains);
     RUN(time_that_several_have_together_is_charged_by_their_processes);
     RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
-    RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
-    RUN(who_says_that_it_ends_and_does_not_shares_the_card_and_is_late);
+    RUN(a_tenant_that_is_next_itself_keeps_its_turn_until_it_is_done);
+    RUN(a_tenant_that_says_that_it_ends_and_does_not_shares_the_card_and_is_late);
     RUN(nonsense_in_any_order_breaks_nothing);
     FINISH;
 }

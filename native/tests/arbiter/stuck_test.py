@@ -1,5 +1,5 @@
-"""Kernels that take longer than a turn seems to be able to last: limits and guarantees hold over a long time, whatever
-the length of the kernels, and however many processes and containers launch them."""
+"""Kernels that take much longer than a turn: limits and guarantees hold over a long time, whatever the length of the
+kernels, and however many processes and containers launch them."""
 
 import sys
 
@@ -26,7 +26,7 @@ def share(books: Books, container: str) -> float:
 
 
 def not_paid_yet(us: int, processes: int = 1) -> float:
-    """Percent of the window: of each process one kernel that was on the card when it ended."""
+    """Percent of the window that may not be paid yet: for each process one kernel that was running at its end."""
     return 100 * us * processes / (WINDOW * SECOND)
 
 
@@ -38,7 +38,7 @@ def has_its_share(books: Books, us: int, processes: int = 1) -> None:
     assert share(books, "honest") >= 80 - OVER - not_paid_yet(us, processes), share(books, "honest")
 
 
-def test_kernels_of_any_length_keep_the_limit_of_who_is_alone() -> None:
+def test_kernels_of_any_length_keep_the_limit_of_a_container_alone() -> None:
     for us in (SECOND, 5 * SECOND, 7 * SECOND, 9 * SECOND):
         for role in ("work", "fresh"):
             keeps_its_limit(alone(Part("evil", role, f"us={us}")), us)

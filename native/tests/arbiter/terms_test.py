@@ -1,5 +1,5 @@
-"""Shares by the terms in the limits pages, with programs, library and arbiter as they are: weights, limits, priorities,
-live changes, gangs, what is shown in the container. Under the virtual clock; the judge is simgpu's books."""
+"""Shares by the terms in the limits pages, with the real library and arbiter: weights, limits, priorities, live
+changes, gangs, and the figures shown in the container. Runs under the virtual clock; the judge is simgpu's accounts."""
 
 import sys
 
@@ -53,12 +53,12 @@ def test_a_limit_taken_away_live_is_gone_100_ms_later() -> None:
 
 
 def settles(b, container: str, at: int, due: float) -> int:
-    """ms from `at` until the first instant from which on the share over 200 ms is within 5 points of what is due."""
+    """ms from `at` until the first instant from which the share over 200 ms is within 5 points of `due`."""
     return next(t - at for t in range(at, at + 1000, 10) if abs(b.share(container, t, t + 200) - due) <= 5)
 
 
 def test_how_long_changed_terms_take_to_be_in_force() -> None:
-    """Limits down and up, weights, priority left alone: in every case within 100 ms."""
+    """Limits down and up, weights, and unchanged priority: in every case within 100 ms."""
     set_a, took = "slice=ROOT/slices/a card=0 ", {}
     for name, before, change, due in (
         ("limit 50 to 20", Terms(cores=50, limit=50), "cores=20 limit=20", 20),
@@ -76,7 +76,7 @@ def test_how_long_changed_terms_take_to_be_in_force() -> None:
 
 
 def waits(priority: int, hog: str) -> tuple[float, float]:
-    """p99 of the latency of requests of 1 ms, in ms; the share of the best-effort container beside it."""
+    """The p99 of the latency of requests of 1 ms, in ms, and the share of the best-effort container beside them."""
     terms = {"fast": Terms(cores=50, priority=priority), "hog": Terms(cores=50)}
     parts = [Part("fast", "service", "us=1000 rate=30"), Part("hog", "work", hog)]
     b = play(terms, parts, 8000)
@@ -125,7 +125,7 @@ def test_a_gang_beside_one_on_one_of_its_cards_leaves_it_its_share() -> None:
 
 
 def test_a_launch_over_two_cards_is_limited_on_both() -> None:
-    """It holds the one card while it waits for the other, so it gets less than its limit, never more."""
+    """The launch holds one card while it waits for the other, so it gets less than its limit, never more."""
     b = play({"a": Terms(cores=25, limit=25)}, [Part("a", "multi", "cards=0:1 sync=1 us=2000")], 4000)
     first, both = b.share("a", 1000, 4000), b.kernels("a", 1000, 4000) * 0.2 / 3
     assert 15 <= first <= 26, first
@@ -157,7 +157,7 @@ def test_nvml_in_a_container_that_is_not_paced_shows_what_the_driver_says_of_its
     rows = [[int(w) for w in line.split()] for line in b.written["nvml"].splitlines()]
     assert len(rows) >= 5
     for card, processes, by_process in rows[2:]:
-        near(card, 66.7, 4)  # two of the three that the driver shares the card between
+        near(card, 66.7, 4)  # two of the three processes between which the driver shares the card
         near(by_process, card, 2)
         assert processes == 2
 
@@ -180,7 +180,7 @@ def test_waiting_and_throttled_time_are_told_apart() -> None:
 
 
 def layout_held(b, container: str) -> float:
-    """Seconds that the region says the container held its first card."""
+    """Seconds for which the container held its first card, from the region."""
     from scene import A, B, Path, layout
 
     at = layout.Container.there(Path(), [A, B])

@@ -1,4 +1,4 @@
-/* The virtual clock: stands while somebody computes, jumps when all wait, and no dead participant stops it. */
+/* The virtual clock stands still while a participant computes, jumps when all wait, and is not stopped by a dead participant. */
 #include "check.h"
 #include "clock.h"
 
@@ -20,7 +20,7 @@ static pid_t child(void (*what)(int), int argument)
 {
     pid_t pid = fork();
     if (pid) {
-        while (!shared->here) {} /* it counts from its first look at the clock on */
+        while (!shared->here) {} /* it takes part from its first look at the clock on */
         shared->here = 0;
         return pid;
     }
@@ -41,15 +41,15 @@ static void an_hour_alone_takes_no_time(void)
     EXPECT(seconds() - from < 1);
 }
 
-static void the_clock_stands_while_somebody_computes(void)
+static void the_clock_stands_while_a_thread_computes(void)
 {
     uint64_t began = clock_now();
-    usleep(1000); /* shorter than the look at sleepers */
+    usleep(1000); /* shorter than the time until sleeping threads are checked */
     for (volatile int i = 0; i < 3000000; i++) {}
     EXPECT_EQ(clock_now(), began);
 }
 
-/* Each child adds its number at its own times; what they leave behind is the order of the clock, not of the machine. */
+/* Each child adds its number at its own times; the result must be in the order of the clock, not of the machine. */
 static void tick(int period)
 {
     uint64_t at = shared->times[63];
@@ -77,7 +77,7 @@ static void wait_for_word(int unused)
     shared->times[0] = clock_now();
 }
 
-static void who_is_woken_runs_before_the_clock_goes_on(void)
+static void a_woken_thread_runs_before_the_clock_goes_on(void)
 {
     for (int i = 0; i < 50; i++) {
         shared->word = 0;
@@ -221,9 +221,9 @@ int main(void)
     setenv("SIMGPU_CLOCK", "virtual", 1);
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     RUN(an_hour_alone_takes_no_time);
-    RUN(the_clock_stands_while_somebody_computes);
+    RUN(the_clock_stands_while_a_thread_computes);
     RUN(sleepers_of_several_processes_wake_in_the_order_of_their_deadlines);
-    RUN(who_is_woken_runs_before_the_clock_goes_on);
+    RUN(a_woken_thread_runs_before_the_clock_goes_on);
     RUN(messages_take_no_time_and_hold_the_clock_while_they_are_on_their_way);
     RUN(a_poll_ends_at_its_deadline);
     RUN(a_signal_ends_a_poll);

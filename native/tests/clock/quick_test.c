@@ -1,4 +1,4 @@
-/* The clock that is asked at every launch beside the kernel's, under its own name: in one thread, in several, and after a pause. */
+/* Compares the quick clock, which is read at every launch, with the kernel's: in one thread, in several, and after a pause. */
 #include "check.h"
 #include "clock.h"
 
@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #define MS 1000000ull
-#define MOST_WRONG (MS / 5) /* 0.1 ms, and what the kernel's own readings differ by on a busy machine */
+#define MOST_WRONG (MS / 5) /* 0.1 ms, plus the difference between the kernel's own readings on a busy machine */
 
 static _Atomic uint32_t wrong;
 

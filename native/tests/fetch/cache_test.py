@@ -1,4 +1,4 @@
-"""What is fetched into the user's cache is there as a whole or not at all; nothing here uses a network."""
+"""Files fetched into the user's cache are there completely or not at all. These tests use no network."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-/* Processes of three containers that say anything to the arbiter, in any order and at any time. After everything that is
- * said the books agree: a container holds a card as often as its processes do, and a decision comes to an end. */
+/* Processes of three containers send arbitrary messages to the arbiter, in any order and at any time. After each message the accounts must agree:
+ * a container holds a card as often as its processes do. And every decision must come to an end. */
 #include "../../arbiter/peers.c"
 
 #include "clock.h"
@@ -9,7 +9,7 @@
 
 #define SLICES 3
 #define PEERS_EACH 2
-#define NO_FILE 1000000 /* no descriptor has this number: what is sent there is lost */
+#define NO_FILE 1000000 /* no descriptor has this number: messages to it are lost */
 
 static uint64_t now;
 static struct node n;

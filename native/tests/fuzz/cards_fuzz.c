@@ -1,9 +1,9 @@
-/* The file of simulated cards, with anything in it: cards that make sense, or a sentence. */
+/* The file of simulated cards, with arbitrary contents: the result must be valid cards or an error message. */
 #include "../../simgpu/state/cards.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct sim_state whole, *state = &whole; /* too large to be made again each time */
+    static struct sim_state whole, *state = &whole; /* too large to be made for each input */
     char *text = malloc(size + 1), error[256] = "";
     if (!text) abort();
     memset(state->cards, 0, sizeof state->cards);

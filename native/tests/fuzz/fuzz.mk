@@ -1,5 +1,5 @@
-# `make fuzz SECONDS=60`: what others write, given to the readers in C by libFuzzer, so long each, under the address and
-# undefined-behaviour sanitizers. Needs clang with its runtime (Debian: clang libclang-rt-dev); nothing else does.
+# `make fuzz SECONDS=60`: libFuzzer gives untrusted input to the readers in C, for SECONDS each, under the address and undefined-behaviour
+# sanitizers. Needs clang with its runtime (Debian: clang libclang-rt-dev), which nothing else needs.
 
 FUZZ_CC ?= $(firstword $(foreach c,clang clang-19 clang-16 clang-15 clang-14,$(shell command -v $(c))))
 SECONDS ?= 60
@@ -38,7 +38,7 @@ $(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/apart.c arbiter/schedule.c arb
 $(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account frees ledger objects objects_table oom_retry own_account reap slot slot_owner) $(addprefix interposer/base/,era.c lock.c)
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
-# The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
+# The test includes the reader's source, so that it can use static functions; the rest of the module is linked.
 $(OUT)/fuzz/%: tests/fuzz/%.c $(FUZZ_HEADERS) | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits_page.c interposer/ledger/attach.c interposer/memory/image.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

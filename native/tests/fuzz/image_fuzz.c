@@ -1,11 +1,11 @@
-/* Images of modules with anything in them, as a file has them: their end is known, and nothing is read beyond it. */
+/* Images of modules with arbitrary contents, as read from a file: their size is known, and nothing may be read beyond it. */
 #include "../../interposer/memory/image.c"
 
 #include <stdlib.h>
 
 static void look(const uint8_t *data, size_t size, const struct fr_arches *arches)
 {
-    uint8_t *image = malloc(size ? size : 1); /* of its own, so that a byte beyond it is found */
+    uint8_t *image = malloc(size ? size : 1); /* separate memory, so that a read beyond it is detected */
     if (!image) return;
     memcpy(image, data, size);
     struct fr_image out = fr_image_read(image, size, arches);
@@ -13,7 +13,7 @@ static void look(const uint8_t *data, size_t size, const struct fr_arches *arche
     free(image);
 }
 
-/* As it is, and as the contents of an entry, so that the fuzzer need not find the headers. */
+/* Reads the input as an image, and as the contents of an entry, so that the fuzzer need not find the headers. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct fr_arches arches = {1, {90}};

@@ -1,4 +1,4 @@
-/* The page of limits as the library reads it, with anything in it: a fault is named, or every number can be read. */
+/* The limits page as the library reads it, with arbitrary contents: either a fault is named, or every number can be read. */
 #include "../../interposer/ledger/limits_page.c"
 
 #include "ledger/process.h"
@@ -9,7 +9,7 @@ struct fr_region *fr_process_attach_slowly(struct fr_process_page *p) { (void)p;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct fr_limits *page = calloc(1, sizeof *page); /* of its own, so that a byte beyond it is found */
+    struct fr_limits *page = calloc(1, sizeof *page); /* separate memory, so that a read beyond it is detected */
     struct fr_quota quota;
     if (!page) return 0;
     memcpy(page, data, size < sizeof *page ? size : sizeof *page);

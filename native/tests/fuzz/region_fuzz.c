@@ -1,5 +1,5 @@
-/* The region, with anything in it that processes of the container may have scribbled, before and between the calls: the
- * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
+/* The region, with arbitrary contents that processes of the container may have written, before and between the calls. The library must stay
+ * inside it and come to an end, and must grant nothing that makes the sum exceed the limit. */
 #include "../../interposer/ledger/attach.c"
 
 #include "base/lock.h"
@@ -19,7 +19,7 @@
 #define SLOTS 3
 #define OBJECTS 4
 #define UNITS 1000 /* the limit of a card */
-#define STEP_NS 60000000ull /* the clock moves at every look, so that nobody is waited for in earnest */
+#define STEP_NS 60000000ull /* the clock advances at every reading, so that no wait takes real time */
 
 static struct fr_limits page;
 static bool open_somewhere, playing;
@@ -74,7 +74,7 @@ static void grant(int card, uint64_t bytes, uint64_t kept)
 {
     struct fr_op op;
     if (fr_op_begin(&op, card, bytes) != CUDA_SUCCESS) return;
-    bool granted = op.reserved != 0; /* nothing is granted also above the limit */
+    bool granted = op.reserved != 0; /* an operation of zero bytes is granted even above the limit */
     if (granted && op.card >= 0 && !fr_isolation_is_off() && fr_used_units((uint32_t)op.card) > UNITS) abort();
     if (kept > bytes && fr_op_more(&op, kept - bytes) && op.card >= 0 && !fr_isolation_is_off() && fr_used_units((uint32_t)op.card) > UNITS) abort();
     fr_op_end(&op, kept);
@@ -124,7 +124,7 @@ static void play(struct fr_region *r, const struct stat *st, struct input *in)
     playing = false;
 }
 
-/* The first byte says whether the head is of the input, too, or the rest is written on a new region. */
+/* The first byte says whether the header is part of the input, too, or the rest is written over a new region. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct fr_region fresh = {.magic = FR_REGION_MAGIC, .version = FR_LAYOUT_VERSION, .header_size = sizeof fresh, .generation = 5,
@@ -132,7 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct input in = {data, size};
     uint8_t first = (uint8_t)take_number(&in, 1);
     struct stat st = {.st_size = (off_t)size_for(&fresh)};
-    struct fr_region *r = calloc(1, (size_t)st.st_size); /* of its own, so that a byte beyond it is found */
+    struct fr_region *r = calloc(1, (size_t)st.st_size); /* separate memory, so that an access beyond it is detected */
     if (!r) return 0;
     memcpy(r, &fresh, sizeof fresh);
     r->size = (uint64_t)st.st_size;
@@ -145,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static _Atomic uint32_t joined = 1;
     fr_shared = (struct fr_shared){.limits = &page, .card_count = CARDS, .directory = "/nowhere", .joined = &joined};
     page.flags = 0;
-    atomic_fetch_add(&fr_era, 1); /* a new process, so what it held before is forgotten */
+    atomic_fetch_add(&fr_era, 1); /* acts as a new process, so the records of the old one are dropped */
     if (!fault_of(r, &st)) play(r, &st, &in);
     free(r);
     return 0;

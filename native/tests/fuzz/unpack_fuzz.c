@@ -1,5 +1,5 @@
-/* The decoders of LZ4 and Zstandard with anything: no byte is read or written outside of their buffers, and no more comes out
- * than there is room for. The first byte says which, the next two how much room. */
+/* The decoders of LZ4 and Zstandard with arbitrary input: no byte may be read or written outside of their buffers, and the output may not be
+ * larger than its room. The first byte chooses the decoder, the next two give the room. */
 #include "memory/unpack.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 3) return 0;
     size_t room = (size_t)data[1] << 8 | data[2], n = size - 3;
-    uint8_t *in = malloc(n + 1), *out = malloc(room + 1); /* of their own, so that a byte beyond is found */
+    uint8_t *in = malloc(n + 1), *out = malloc(room + 1); /* separate memory, so that an access beyond it is detected */
     if (in && out) {
         uint8_t *exact = realloc(in, n ? n : 1);
         if (exact) in = exact;

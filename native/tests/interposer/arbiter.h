@@ -1,4 +1,4 @@
-/* Scenarios in a container with an arbiter beside it. */
+/* Test scenarios in a container with an arbiter. */
 #ifndef ARBITER_H
 #define ARBITER_H
 
@@ -9,7 +9,7 @@
 
 static pid_t arbiter;
 
-/* Its socket may be there before anybody listens. */
+/* The socket may exist before the arbiter listens. */
 static inline bool arbiter_answers(void)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};

@@ -1,4 +1,4 @@
-/* Arrays and mipmapped arrays: bytes of all levels and layers. */
+/* Arrays and mipmapped arrays: the bytes of all levels and layers are charged. */
 #include "container.h"
 
 static CUresult array_of(CUarray *a, size_t width, size_t height, size_t depth, int format, unsigned channels, unsigned flags)
@@ -66,7 +66,7 @@ static void sparse_and_deferred_arrays_hold_nothing_themselves(void)
 {
     CUarray a, b;
     context_on(0);
-    EXPECT_EQ(array_of(&a, 16384, 16384, 0, 0x20, 4, 0x80), CUDA_SUCCESS); /* 4 GiB, later */
+    EXPECT_EQ(array_of(&a, 16384, 16384, 0, 0x20, 4, 0x80), CUDA_SUCCESS); /* 4 GiB, mapped later */
     EXPECT_EQ(array_of(&b, 16384, 16384, 0, 0x20, 4, 0x40), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuArrayDestroy(a), CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-/* Stream-ordered memory near the quota. The judge is simgpu's ledger; the container has 1 GiB, 256 MiB of it its context. */
+/* Stream-ordered memory near the quota. The judge is simgpu's ledger. The container has 1 GiB, of which its context takes 256 MiB. */
 #include "judge.h"
 
 #include <pthread.h>
@@ -64,17 +64,17 @@ static void an_endless_loop_near_the_quota_is_never_refused(void)
     CUdeviceptr rest = leave_only(40 * MIB);
     EXPECT_EQ(loop(20 * MIB, stream, ROUNDS, false), 0);
     EXPECT_EQ(loop(20 * MIB, stream, ROUNDS / 10, true), 0);
-    EXPECT_EQ(loop(40 * MIB, stream, ROUNDS / 10, true), 0); /* does not fit the pool's steps, but the quota */
+    EXPECT_EQ(loop(40 * MIB, stream, ROUNDS / 10, true), 0); /* does not fit with the pool's steps, but fits into the quota */
     EXPECT_EQ(cuMemFree_v2(rest), 0);
     cuStreamSynchronize(stream);
     EXPECT_BOTH(0);
 }
 
-/* An ordinary pool is asked only where there is room for it to grow, whatever lies unused in it. */
+/* An ordinary pool is used only if there is room for it to grow, however much unused memory it has. */
 static void with_a_full_quota_a_pool_that_could_grow_gives_nothing(void)
 {
     CUdeviceptr held, rest;
-    EXPECT_EQ(cuMemAllocAsync(&held, 5 * MIB, stream), 0); /* its chunk cannot go back */
+    EXPECT_EQ(cuMemAllocAsync(&held, 5 * MIB, stream), 0); /* keeps its chunk in the pool */
     rest = leave_only(0);
     EXPECT_EQ(loop(20 * MIB, stream, 5, false), 5);
     EXPECT_EQ(cuMemFree_v2(rest), 0);

@@ -1,4 +1,4 @@
-"""Files that are wrong and disks that are full: a clear line or a clean refusal, no crash."""
+"""Wrong files and full disks: a clear message or a clean refusal, no crash."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_a_right_container_works() -> None:
     assert answer.told == {"init": 0, "context": 0, "alloc": 0, "free": 704, "total": 1024, "freed": 0}, answer
 
 
-# ---- the page of limits ----
+# ---- the limits page ----
 
 
 def cut(path: Path, length: int) -> None:
@@ -159,7 +159,7 @@ def test_the_advice_to_a_person_mends_a_container_whatever_was_wrong_with_its_fi
         assert run(container.directory).told["alloc"] == 0, name
 
 
-def test_a_region_full_of_garbage_crashes_nobody_and_holds_nobody_up() -> None:
+def test_a_region_full_of_garbage_crashes_and_delays_no_process() -> None:
     for seed in range(20):
         container = made("garbage")
         chance, data = random.Random(seed), bytearray(container.region.read_bytes())
@@ -174,7 +174,7 @@ def test_a_region_full_of_garbage_crashes_nobody_and_holds_nobody_up() -> None:
         assert time.monotonic() - started < 10, (seed, "took too long")
 
 
-def test_a_page_of_garbage_numbers_crashes_nobody() -> None:
+def test_a_page_of_garbage_numbers_crashes_no_process() -> None:
     for seed in range(12):
         container = made("numbers")
         chance, data = random.Random(seed), bytearray(container.limits.read_bytes())
@@ -186,7 +186,7 @@ def test_a_page_of_garbage_numbers_crashes_nobody() -> None:
         assert answer.status == 0 and answer.told["context"] in (0, OOM), (seed, answer)
 
 
-def test_somebody_who_scribbles_over_the_region_crashes_nobody() -> None:
+def test_a_process_that_overwrites_the_region_crashes_no_other() -> None:
     container = made("scribbled")
     steps = """
 init(); context()

@@ -1,5 +1,5 @@
-/* Streams that the program itself holds back. What works without the library has to work with it: the thread that launches is
- * the one that lets the stream go on, so a launch that waited for the stream would wait for ever. */
+/* Streams that the program itself holds back. A program that works without the library must work with it: the thread that launches is the one
+ * that releases the stream, so a launch that waited for the stream would wait forever. */
 #include "arbiter.h"
 
 #include <pthread.h>
@@ -66,11 +66,11 @@ static void as_many_go_as_the_driver_takes(void)
     for (int i = 0; i < 900; i++) EXPECT_EQ(spin_in(spin, 10 + i % 30, waits), CUDA_SUCCESS);
     let_go();
     finish();
-    launch(waits, KERNELS); /* and all is as before */
+    launch(waits, KERNELS); /* and everything works as before */
     finish();
 }
 
-/* The places of the driver's queue are those of all streams together; the library's events take some. */
+/* All streams together share the places of the driver's queue, and the library's events take some of them. */
 static void as_many_go_into_several_streams(void)
 {
     CUstream streams[8];
@@ -110,7 +110,7 @@ static void launches_behind_a_callback_that_waits_for_the_thread_go(void)
     finish();
 }
 
-/* The stream NULL waits for the streams of its context, without having been told to. */
+/* The stream NULL waits for the other streams of its context implicitly. */
 static void launches_into_the_stream_null_beside_one_that_waits_go(void)
 {
     get_ready(0);
@@ -121,7 +121,7 @@ static void launches_into_the_stream_null_beside_one_that_waits_go(void)
     finish();
 }
 
-/* Other streams have their turns while one is held back, and it does not hold a turn up. */
+/* Other streams get turns while one is held back, and it does not delay the end of a turn. */
 static void other_streams_go_on_beside_one_that_is_held_back(void)
 {
     get_ready(1);
@@ -149,7 +149,7 @@ static void what_is_held_back_is_paid_for(void)
     EXPECT(seconds() - from > 2 * 3 * ALONE && seconds() - from < 2 * MUCH);
 }
 
-/* Three kernels that the program has never launched before: nobody knows how long they will take. The turn is over when they begin. */
+/* Three kernels that the program has never launched before, so their lengths are unknown. The turn is over when they begin. */
 #define LONG_US 400000
 static void what_was_never_run_before_is_paid_for_too(void)
 {
@@ -169,7 +169,7 @@ static void what_was_never_run_before_is_paid_for_too(void)
     EXPECT(seconds() - from > 3 * 5 * LONG_US / 1e6 - 1 && seconds() - from < 30);
 }
 
-/* A kernel that spins on a word would look like this: it has begun, and nobody can know that it waits for us. */
+/* This looks like a kernel that spins on a word: it has begun, and it is impossible to know that it waits for the program. */
 static void behind_what_does_not_end_launches_go_all_the_same(void)
 {
     get_ready(1);
@@ -195,7 +195,7 @@ static void meet(uint32_t number, CUstream s)
     EXPECT_EQ(launch_meeting(meeting, 1, 1, 1, 1, 1, 1, 0, s, parameters, NULL), CUDA_SUCCESS);
 }
 
-/* A known, short kernel that waits for a later one: the turn ends by itself long before that comes. */
+/* A known, short kernel that waits for a later one: the turn ends long before the later one is launched. */
 #define OF_ITS_OWN ((CUstream)-1)
 static void a_kernel_waits_for_one_that_is_launched_after_the_turn(CUstream first)
 {
@@ -216,19 +216,19 @@ static void a_kernel_waits_for_one_that_is_launched_after_the_turn(CUstream firs
     EXPECT(seconds() - from < 20);
 }
 
-static void a_kernel_that_waits_for_a_later_launch_hangs_nobody(void)
+static void a_kernel_that_waits_for_a_later_launch_causes_no_hang(void)
 {
     launch_meeting = cuLaunchKernel;
     a_kernel_waits_for_one_that_is_launched_after_the_turn(OF_ITS_OWN);
 }
 
-static void one_in_the_stream_null_hangs_nobody(void)
+static void one_in_the_stream_null_causes_no_hang(void)
 {
     launch_meeting = cuLaunchKernel;
     a_kernel_waits_for_one_that_is_launched_after_the_turn(NULL);
 }
 
-static void one_in_the_stream_of_the_thread_hangs_nobody(void)
+static void one_in_the_stream_of_the_thread_causes_no_hang(void)
 {
     launch_meeting = cuLaunchKernel_ptsz;
     a_kernel_waits_for_one_that_is_launched_after_the_turn(NULL);
@@ -266,9 +266,9 @@ int main(void)
     UNDER_AN_ARBITER(what_is_held_back_is_paid_for);
     UNDER_AN_ARBITER(what_was_never_run_before_is_paid_for_too);
     UNDER_AN_ARBITER(behind_what_does_not_end_launches_go_all_the_same);
-    UNDER_AN_ARBITER(a_kernel_that_waits_for_a_later_launch_hangs_nobody);
-    UNDER_AN_ARBITER(one_in_the_stream_null_hangs_nobody);
-    UNDER_AN_ARBITER(one_in_the_stream_of_the_thread_hangs_nobody);
+    UNDER_AN_ARBITER(a_kernel_that_waits_for_a_later_launch_causes_no_hang);
+    UNDER_AN_ARBITER(one_in_the_stream_null_causes_no_hang);
+    UNDER_AN_ARBITER(one_in_the_stream_of_the_thread_causes_no_hang);
     UNDER_AN_ARBITER(threads_that_wait_at_a_stream_that_is_held_back_all_go);
     FINISH;
 }

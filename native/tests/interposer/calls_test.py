@@ -1,4 +1,4 @@
-"""Files of the library that call each other in a circle, or against the order of the folders, are named."""
+"""calls.py prints files of the library that call each other in a circle, or against the order of the folders."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ NATIVE = Path(__file__).resolve().parents[2]
 
 
 def drawn(*lines: str) -> tuple[int, str, str]:
-    """What calls.py says of a listing by `nm -A`, and the graph that it draws."""
+    """The result of calls.py for a listing by `nm -A`, and the graph that it draws."""
     with tempfile.TemporaryDirectory() as name:
         graph = Path(name) / "calls.dot"
         command = [sys.executable, str(NATIVE / "interposer/calls.py"), str(graph)]
@@ -57,7 +57,7 @@ def test_a_call_into_a_higher_folder_is_named() -> None:
     assert said == "ledger/slot calls memory/pool (fr_pool_use), but order.txt lists memory after ledger\n"
 
 
-def test_hooks_are_nobodys() -> None:
+def test_hooks_belong_to_no_file() -> None:
     thunk = "build/interposer/resolve/thunks.o:0000000000000010 W cuMemAlloc_v2"
     assert drawn(thunk, defines("memory/linear_calls", "cuMemAlloc_v2"))[0] == 0
 

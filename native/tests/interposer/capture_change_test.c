@@ -1,5 +1,5 @@
-/* Captures that one thread begins and ends while another one calls in the same stream. A call that finds the stream captured takes
- * nothing, so it must not run when the capture is over; one that finds it not captured frees, so it must not become a node. */
+/* Captures that one thread begins and ends while another thread makes calls in the same stream. A call that finds the stream captured charges
+ * nothing, so it must not run after the capture is over. A call that finds it not captured frees memory, so it must not become a node. */
 #include "judge.h"
 
 #include <pthread.h>
@@ -74,7 +74,7 @@ static void a_launch_is_captured_or_counted(void)
     cuGraphDestroy(g);
 }
 
-/* What a captured free leaves allocated is never freed here. */
+/* Memory whose free was captured stays allocated; it is never freed here. */
 static void free_some(void)
 {
     CUdeviceptr p[8];
@@ -92,7 +92,7 @@ static void a_free_is_captured_or_given_back(void)
     EXPECT(judged("now") <= QUOTA - left());
 }
 
-/* ---- the stream of a capture goes with its context, and another one gets its handle ---- */
+/* ---- the stream of a capture is destroyed with its context, and another stream gets its handle ---- */
 
 static CUstream _Atomic elsewhere; /* in contexts that come and go */
 

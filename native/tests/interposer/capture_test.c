@@ -1,4 +1,4 @@
-/* Streams that are being captured, under a quota of 1 GiB, 256 MiB of which are the context's. */
+/* Streams that are being captured, under a quota of 1 GiB, of which the context takes 256 MiB. */
 #include "judge.h"
 
 #include <pthread.h>
@@ -78,12 +78,12 @@ static void a_capture_with_no_quota_left_succeeds_and_its_launch_does_not(void)
     clean(small);
 }
 
-/* It would be a child graph, and one with memory nodes cannot be cloned. */
+/* The launch would become a child graph, and a graph with memory nodes cannot be cloned. */
 static void a_launch_into_a_capture_charges_nothing(void)
 {
     CUgraphExec inner = made(captured(50 * MIB, 1));
     CUgraph g = NULL;
-    CUdeviceptr rest = leave_only(0); /* nor does it need room */
+    CUdeviceptr rest = leave_only(0); /* it needs no room, either */
     EXPECT_EQ(cuStreamBeginCapture_v2(stream, RELAXED), 0);
     EXPECT_EQ(cuGraphLaunch(inner, stream), CUDA_ERROR_NOT_SUPPORTED);
     cuStreamEndCapture(stream, &g);
@@ -97,7 +97,7 @@ static void a_launch_into_a_capture_charges_nothing(void)
 CUresult cuStreamBeginCaptureToCig(CUstream, void *);
 CUresult cuStreamEndCaptureToCig(CUstream);
 
-/* Into a command list of the graphics driver. */
+/* A capture into a command list of the graphics driver. */
 static void a_capture_for_graphics_is_one_too(void)
 {
     char list[64] = {0};
@@ -107,7 +107,7 @@ static void a_capture_for_graphics_is_one_too(void)
     EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
     EXPECT_EQ(cuStreamEndCaptureToCig(stream), 0);
     EXPECT_BOTH(0);
-    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, stream), OOM); /* no longer */
+    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, stream), OOM); /* no longer captured */
 }
 
 static void a_capture_outlives_a_refusal_in_another_stream(void)
@@ -181,7 +181,7 @@ static void a_stream_is_not_drawn_into_a_capture_that_is_over(void)
     EXPECT_EQ(cuStreamIsCapturing(other, &status), 0);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 64 * MIB), 0);
-    EXPECT_EQ(cuMemFreeAsync(p, other), 0); /* is no node of a graph, so it gives back */
+    EXPECT_EQ(cuMemFreeAsync(p, other), 0); /* not a node of a graph, so it frees the memory */
     EXPECT_EQ(cuStreamSynchronize(other), 0);
     EXPECT_BOTH(0);
     cuGraphDestroy(g);
@@ -232,7 +232,7 @@ static void a_capture_counts_until_it_is_ended_however_many_there_are(void)
         EXPECT_EQ(cuStreamCreate(&streams[i], 1), 0);
         EXPECT_EQ(cuStreamBeginCapture_v2(streams[i], RELAXED), 0);
     }
-    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, streams[MANY - 1]), 0); /* a node of its graph */
+    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, streams[MANY - 1]), 0); /* becomes a node of its graph */
     for (int i = 0; i < MANY; i++) {
         EXPECT_EQ(cuStreamEndCapture(streams[i], &g), 0);
         EXPECT_EQ(cuGraphDestroy(g), 0);

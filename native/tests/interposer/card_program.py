@@ -1,4 +1,5 @@
-"""A program that uses the card and says what it was answered, in a container made for it; both go at the end."""
+"""A program that uses the card and prints the driver's results, in a container made for it. Both are removed at the
+end."""
 
 import atexit
 import json
@@ -71,11 +72,11 @@ def run(directory: Path, steps: str = USUAL, *, before: tuple[str, ...] = (), **
 
 
 def expect_refusal(directory: Path, *words: str, steps: str = USUAL, before: tuple[str, ...] = ()) -> None:
-    """Everything is refused as out of memory, the reason is said once, and the program ends as it wanted to."""
+    """Everything is refused as out of memory, the reason is printed once, and the program ends normally."""
     answer = run(directory, steps, before=before)
     assert answer.status == 0, answer
     assert answer.told["init"] == 0 and answer.told["context"] == OOM, answer
-    assert answer.told["alloc"] != 0, answer  # without a context the driver may say that first
+    assert answer.told["alloc"] != 0, answer  # without a context the driver may return that error first
     lines = [line for line in answer.said.splitlines() if line]
     assert len(lines) == 1 and lines[0].startswith("fractile: "), answer
     for word in words:

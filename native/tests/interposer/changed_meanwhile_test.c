@@ -1,5 +1,5 @@
-/* Another thread changes what a call was given while the call is on its way: what the library looked at is what the driver must get.
- * Each test takes all of the quota first, so that whatever is granted too much is above it. */
+/* Another thread changes a call's arguments in memory while the call is in progress: the driver must get the values that the library has
+ * checked. Each test first takes the whole quota, so that anything granted in excess is above it. */
 #include "container.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle);
 
 static volatile bool stop;
 
-/* The thread that does so. */
+/* The thread that changes the arguments. */
 static void *change(void *turn)
 {
     while (!stop) ((void (*)(void))turn)();
@@ -28,7 +28,7 @@ static void a_moment(void)
     for (volatile int i = 0; i < 20; i++) {}
 }
 
-/* Memory that leaves so much of the quota. */
+/* Allocates memory so that `bytes` of the quota are left. */
 static CUdeviceptr leave(unsigned long long bytes)
 {
     CUdeviceptr p = 0;
@@ -143,7 +143,7 @@ static void create_and_release(void)
     CUmemGenericAllocationHandle h;
     for (int i = 0; i < TRIES; i++) {
         if (cuMemCreate((CUmemGenericAllocationHandle *)&returned, 2 * MIB, &there, 0)) break;
-        if ((h = returned) != other) cuMemRelease(h); /* else the memory is lost, and counted */
+        if ((h = returned) != other) cuMemRelease(h); /* otherwise the memory is lost, and stays charged */
     }
     for (int i = 0; i < TRIES && !cuMemCreate(&h, 2 * MIB, &there, 0); i++) {}
 }

@@ -1,5 +1,5 @@
-/* What calls that load code have charged while others are on their way: whatever may still come back is announced as slack, so that
- * who is short of room waits for it. Here the test is the driver. */
+/* The charges of calls that load code while other calls are in progress: units that may still be given back are announced as slack, so that a
+ * call that is short of room waits for them. Here the test acts as the driver. */
 #include "ledger_check.h"
 
 #include "ledger/own_account.h"
@@ -124,7 +124,7 @@ static void the_slack_stays_under_another_name_of_the_context(void)
     expect(0, 0);
 }
 
-/* A green context is destroyed while other threads load code in it: the primary one takes over what they have loaded. */
+/* A green context is destroyed while other threads load code in it: the primary context takes over the code that they have loaded. */
 static void calls_on_their_way_end_where_they_began_and_their_blocks_follow(void)
 {
     struct fr_op op;

@@ -1,4 +1,4 @@
-/* Code: how much of it is charged, where the driver packs it and loads it function by function, and which calls may load it. */
+/* Code: how much of it is charged if the driver packs it and loads it function by function, and which calls may load it. */
 #include "container.h"
 
 #include <elf.h>
@@ -31,10 +31,10 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams *)
 
 /* ---- programs ---- */
 
-static int digits = 1; /* of a kernel's number: names may be long */
+static int digits = 1; /* digits of a kernel's number: names may be long */
 
-/* Machine code with kernels k0, k1, ...: each has so many bytes and a bank of 512 bytes for its parameters; and so many bytes that
- * belong to none. */
+/* Machine code with kernels k0, k1, ...: each has `bytes` bytes and a bank of 512 bytes for its parameters; `common` bytes belong to no
+ * kernel. */
 static void *machine_code(unsigned kernels, size_t bytes, size_t common)
 {
     unsigned sections = 2 * kernels + 3;
@@ -74,7 +74,7 @@ static CUresult launch(CUfunction f) { return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1
 
 static void charged_covers_held(void) { EXPECT(held(CARD_A) <= used()); }
 
-/* The first policy from this one on of which all of these are said. */
+/* Chooses the next policy whose description contains all of these facts. */
 static void choose_policy(const char *kind, const char *const *facts)
 {
     char line[256], text[4096];
@@ -94,11 +94,11 @@ static void choose_policy(const char *kind, const char *const *facts)
     abort();
 }
 
-/* ---- what is charged ---- */
+/* ---- charges ---- */
 
 static const char small_text[] = ".version 7.0\n.target sm_80\n.visible .entry any() { ret; }\n";
 
-/* Three blocks of 2 MiB for pieces of 64 KiB, where each image alone was charged 2 MiB. */
+/* Pieces of 64 KiB take three blocks of 2 MiB; each image alone would be charged 2 MiB. */
 static void sixty_five_small_images_share_blocks(void)
 {
     CUmodule m[65];
@@ -140,7 +140,7 @@ static void functions_of_an_image_count_one_by_one(void)
     EXPECT_EQ(held(CARD_A), CONTEXT);
 }
 
-/* As those of templates are: simgpu once took kernels with names of more than 255 characters for code that all have in common. */
+/* Kernels of templates have long names: simgpu once took kernels with names of more than 255 characters for code common to all kernels. */
 static void names_of_kernels_may_be_long(void)
 {
     CUmodule m;
@@ -152,7 +152,7 @@ static void names_of_kernels_may_be_long(void)
     EXPECT_EQ(held(CARD_A), CONTEXT + GRANULE);
 }
 
-/* Its driver has shown with the first function that it does not load whole images. */
+/* The driver has shown at the first function that it does not load whole images. */
 static void a_further_function_needs_room_for_itself_only(void)
 {
     CUmodule m;
@@ -167,7 +167,7 @@ static void a_further_function_needs_room_for_itself_only(void)
     while (i < 200 && launch(function_of(m, i)) == CUDA_SUCCESS) i++;
     EXPECT(i < 200);
     EXPECT(peak(CARD_A) <= 512 * MIB);
-    EXPECT_EQ(launch(function_of(m, 3)), CUDA_SUCCESS); /* it is there */
+    EXPECT_EQ(launch(function_of(m, 3)), CUDA_SUCCESS); /* it is loaded already */
 }
 
 static void a_driver_that_loads_images_as_a_whole_is_charged_for_all_of_it(void)
@@ -181,8 +181,8 @@ static void a_driver_that_loads_images_as_a_whole_is_charged_for_all_of_it(void)
     charged_covers_held();
 }
 
-/* That all functions are loaded after the first was used says that they came as one piece, which counts as such: not one piece for
- * each of them (which would be three blocks more here). */
+/* If all functions are loaded after the first was used, they came as one piece, and count as one piece: not as one piece for each function
+ * (which would be three blocks more here). */
 static void what_came_as_a_whole_is_not_counted_by_its_functions(void)
 {
     CUmodule m;
@@ -197,7 +197,7 @@ static void what_came_as_a_whole_is_not_counted_by_its_functions(void)
     charged_covers_held();
 }
 
-/* A kernel of a library in two contexts, launched again after its stream is gone and nearly nothing is left of the quota. */
+/* A kernel of a library in two contexts is launched again after its stream is destroyed, when almost nothing is left of the quota. */
 static void a_kernel_that_is_loaded_needs_no_room(void)
 {
     CUlibrary l;
@@ -244,7 +244,7 @@ static void eager_libraries_count_in_all_contexts_also_later_ones(void)
     EXPECT_EQ(used(), held(CARD_B));
     EXPECT_EQ(cuLibraryUnload(l), CUDA_SUCCESS);
     EXPECT_EQ(used(), 3 * 102 * MIB);
-    EXPECT_EQ(cuCtxCreate_v2(&a, 0, 1), CUDA_SUCCESS); /* the other one only */
+    EXPECT_EQ(cuCtxCreate_v2(&a, 0, 1), CUDA_SUCCESS); /* in the other context only */
     EXPECT_EQ(used(), 4 * 102 * MIB);
     EXPECT_EQ(used(), held(CARD_B));
 }
@@ -259,7 +259,7 @@ static void a_context_that_has_no_room_for_eager_libraries_is_not_made(void)
     EXPECT_EQ(cuCtxCreate_v2(&c, 0, 1), CUDA_SUCCESS);
     EXPECT_EQ(cuLibraryLoadData(&l, machine_code(1, 40 * MIB, 0), NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAlloc_v2(&p, 130 * MIB), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 1), CUDA_ERROR_OUT_OF_MEMORY); /* 100 MiB would do without */
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 1), CUDA_ERROR_OUT_OF_MEMORY); /* without the libraries 100 MiB would be enough */
     EXPECT(peak(CARD_B) <= 400 * MIB);
     EXPECT_EQ(used(), held(CARD_B));
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
@@ -301,7 +301,7 @@ static CUDA_KERNEL_NODE_PARAMS node_of(CUfunction f)
     return (CUDA_KERNEL_NODE_PARAMS){.func = f, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
 }
 
-/* A function of 40 MiB, where no such room is left, and then where it is. */
+/* The call loads a function of 40 MiB, first without enough room, then with it. */
 static void is_charged_by(CUresult (*call)(struct asked *))
 {
     struct asked a = {0};
@@ -359,7 +359,7 @@ static void what_a_node_loads_is_charged(void)
     is_charged_by(nodes[which]);
 }
 
-/* ---- drivers that do it in other ways ---- */
+/* ---- drivers with other policies ---- */
 
 static unsigned seed, draws;
 static unsigned draw(unsigned sides) { return (unsigned)((seed * 2654435761u + ++draws * 2246822519u) >> 7) % sides; }
@@ -410,7 +410,7 @@ static void unload_any(struct any *a)
     a->module = NULL;
 }
 
-/* Whatever the driver packs, and however it loads: what is charged covers what is held, and all of it comes back. */
+/* However the driver packs and loads code, the charge covers the held memory, and all of it is refunded in the end. */
 static void no_driver_holds_more_code_than_is_charged(void)
 {
     struct any all[40] = {{0}};
@@ -439,18 +439,18 @@ static void no_driver_holds_more_code_than_is_charged(void)
     EXPECT(held(CARD_A) <= 2 * CONTEXT);
 }
 
-/* A driver outside of the table: its figure for the process is asked for, the excess charged, and nothing more granted. */
+/* A driver that exceeds the table of bounds: the library reads the driver's figure for the process, charges the excess, and grants no more. */
 static void code_that_is_not_packed_is_seen_and_charged(void)
 {
     CUmodule m;
     CUfunction f;
     CUdeviceptr p;
     struct stat space;
-    if (stat("/proc/self/ns/pid", &space) || space.st_ino != 0xEFFFFFFC) return; /* there is no figure */
+    if (stat("/proc/self/ns/pid", &space) || space.st_ino != 0xEFFFFFFC) return; /* the driver has no figure for this pid namespace */
     choose_policy("wild:", (const char *[]){"\"module_packed\": false", "\"linear_percent\": 100", "\"module_percent\": 100", "\"context_percent\": 75", NULL});
     context_on(0);
     usleep(150000);
-    EXPECT_EQ(cuMemAlloc_v2(&p, 4), CUDA_SUCCESS); /* the look that is due after a context is over */
+    EXPECT_EQ(cuMemAlloc_v2(&p, 4), CUDA_SUCCESS); /* so that the check that is due after a new context is done */
     for (int i = 0; i < 65; i++) {
         EXPECT_EQ(cuModuleLoadData(&m, small_text), CUDA_SUCCESS);
         EXPECT_EQ(cuModuleGetFunction(&f, m, "any"), CUDA_SUCCESS);

@@ -1,5 +1,5 @@
-/* Scenarios in containers of their own. Each runs in a child process that has not used the library before: it gets its own
- * quotas, and its own name in simgpu's ledger, which judges what was really held. */
+/* Test scenarios in separate containers. Each runs in a child process that has not used the library before. It gets its own quotas, and its own
+ * name in simgpu's ledger, which shows what was really held. */
 #ifndef CONTAINER_H
 #define CONTAINER_H
 
@@ -25,11 +25,11 @@ static inline void shell(const char *format, ...)
     if (system(line) != 0) fprintf(stderr, "failed: %s\n", line), abort();
 }
 
-/* cards: what follows --card, separated by blanks; empty: no limits at all. */
+/* cards: the arguments of --card, separated by blanks; empty: no limits. */
 static inline void new_container(const char *cards)
 {
     static int number;
-    unsetenv("LD_PRELOAD"); /* we have it; the shells need not, least of all an instrumented one */
+    unsetenv("LD_PRELOAD"); /* this process has it already; the shells must not load it, above all not an instrumented one */
     char name[64], line[1024] = "", copy[1024], *rest = copy;
     snprintf(name, sizeof name, "c%d-%d", (int)getpid(), ++number);
     snprintf(container_directory, sizeof container_directory, "%s/%s", getenv("SIMGPU_DIR"), name);
@@ -66,7 +66,7 @@ static inline bool run_child(void (*scenario)(void))
         ok_so_far ? passed++ : failed++;                                 \
     } while (0)
 
-/* What the simulated card says that this container holds on it, or held at most. */
+/* What this container holds on the simulated card, or held at most, from simgpu's ledger. */
 static inline unsigned long long judged(const char *card, const char *what)
 {
     static char text[1 << 20];
@@ -103,7 +103,7 @@ static inline CUcontext context_on(CUdevice device)
     return c;
 }
 
-/* A child asks for what it cannot have until a moment comes, and ends; this process gets its 100 MiB all the time, and at once. */
+/* A child requests more than it can have until a given time, then ends. Meanwhile this process always gets its 100 MiB at once. */
 static inline void allocate_beside(void (*ask_until)(double))
 {
     CUdeviceptr p;
@@ -125,7 +125,7 @@ static inline void allocate_beside(void (*ask_until)(double))
     EXPECT_EQ(status, 0);
 }
 
-/* The same under several of the driver's policies, the fixed one too. */
+/* Runs the test under several of the driver's policies, including the fixed one. */
 #define IN_POLICIES(cards, test)                                         \
     do {                                                                 \
         for (int seed_ = 0; seed_ <= 20; seed_ += 4) {                   \
@@ -137,7 +137,7 @@ static inline void allocate_beside(void (*ask_until)(double))
         unsetenv("SIMGPU_POLICY");                                       \
     } while (0)
 
-/* Before and after, with nothing else in between: all is back, by both accounts. */
+/* Compares both accounts before and after: everything must be freed. */
 struct accounts { unsigned long long charged, held; };
 static inline struct accounts accounts_now(void) { return (struct accounts){used(), held(CARD_A)}; }
 

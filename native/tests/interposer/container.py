@@ -1,4 +1,5 @@
-"""A container's directory for tests, written field by field from the schema: so a test can also write a wrong one."""
+"""A container's directory for tests, written field by field from the schema, so that a test can also write a wrong
+one."""
 
 import importlib.util
 import os
@@ -47,7 +48,7 @@ def get(data: bytes, struct_name: str, name: str, at: int = 0) -> int:
 
 
 class Container:
-    """`cards`: UUID -> bytes. `context`: what a context costs on each."""
+    """`cards`: UUID -> bytes. `context`: the cost of a context on each card."""
 
     def __init__(self, directory: Path, cards: dict[str, int], *, context: int = 0, slots: int = 64, objects: int = 64):
         self._name(directory, list(cards), slots, objects)
@@ -61,7 +62,7 @@ class Container:
 
     @classmethod
     def there(cls, directory: Path, cards: list[str], *, slots: int = 64, objects: int = 64) -> "Container":
-        """One that was made before, maybe by another process."""
+        """A container that was made before, possibly by another process."""
         container = cls.__new__(cls)
         container._name(directory, cards, slots, objects)
         return container
@@ -96,7 +97,7 @@ class Container:
         return self.slot(slot) + size("slot") + card * size("account")
 
     def write(self, path: Path, struct_name: str, at: int = 0, /, **values: int | str) -> None:
-        """Change fields where they stand, as the agent does: the file is mapped."""
+        """Changes fields in place, like the agent: the file is mapped."""
         data = bytearray(path.read_bytes())
         for name, value in values.items():
             put(data, struct_name, at, **{name: value})

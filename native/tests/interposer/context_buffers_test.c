@@ -1,11 +1,11 @@
-/* Stacks, heaps and buffers of contexts: charged for the most that they can take, before the driver takes it, whatever its policy. */
+/* Stacks, heaps and buffers of contexts are charged for the most that they can take, before the driver takes it, whatever its policy. */
 #include "container.h"
 
 CUresult cuCtxGetLimit(size_t *, int);
 CUresult cuFuncGetAttribute(int *, int, CUfunction);
 
 enum { STACK, PRINTF, HEAP, SYNC_DEPTH, PENDING };
-#define THREADS (108ull * 2048) /* of card A */
+#define THREADS (108ull * 2048) /* threads of card A */
 #define STACK_OF(bytes) ((bytes) * THREADS)
 
 static const char deep_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -35,7 +35,7 @@ static void a_larger_heap_is_charged_and_goes_with_its_context(void)
     EXPECT_EQ(used(), CONTEXT + 78 * MIB);
     EXPECT_EQ(held(CARD_A), CONTEXT + 68 * MIB);
     EXPECT_EQ(cuCtxSetLimit(HEAP, heap + 32 * MIB), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT + 78 * MIB); /* whether the driver gives anything back is not documented */
+    EXPECT_EQ(used(), CONTEXT + 78 * MIB); /* it is not documented whether the driver frees any memory */
     EXPECT_EQ(cuCtxSetLimit(HEAP, 1024 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuCtxSetLimit(HEAP, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuCtxGetLimit(&heap, HEAP), CUDA_SUCCESS);
@@ -95,7 +95,7 @@ static void a_kernel_with_more_local_memory_than_stack_is_charged_before_its_fir
     EXPECT_EQ(used(), before + STACK_OF(3072));
     EXPECT(held(CARD_A) > before + STACK_OF(1024));
     EXPECT_EQ(launch(deep), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxSetLimit(STACK, 1536), CUDA_ERROR_OUT_OF_MEMORY); /* there may be two during the call */
+    EXPECT_EQ(cuCtxSetLimit(STACK, 1536), CUDA_ERROR_OUT_OF_MEMORY); /* two may exist during the call */
     EXPECT_EQ(cuCtxSetLimit(STACK, 1000), CUDA_SUCCESS);
     EXPECT_EQ(used(), before + STACK_OF(3072)); /* the same stack */
     EXPECT(held(CARD_A) <= used());
@@ -114,7 +114,7 @@ static void a_launch_whose_stack_does_not_fit_is_refused_and_the_next_one_goes(v
     EXPECT(peak(CARD_A) <= CONTEXT + 2 * MIB);
 }
 
-/* By drivers that take them early or late, in part or in full, and with or without the old one beside the new one. */
+/* Under drivers that take buffers early or late, in part or in full, and with or without the old buffer beside the new one. */
 static void no_limit_brings_the_container_above_its_quota(void)
 {
     CUmodule m;
@@ -139,7 +139,7 @@ static void the_same_limit_once_more_and_a_lower_one_stay_within_the_quota(void)
     EXPECT_EQ(cuCtxSetLimit(STACK, 4096), CUDA_SUCCESS);
     for (int i = 0; i < 3; i++) EXPECT_EQ(cuCtxSetLimit(STACK, 4096), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT + STACK_OF(4096));
-    EXPECT_EQ(cuCtxSetLimit(STACK, 3000), CUDA_ERROR_OUT_OF_MEMORY); /* a driver may take the new one before it lets go of the old one */
+    EXPECT_EQ(cuCtxSetLimit(STACK, 3000), CUDA_ERROR_OUT_OF_MEMORY); /* a driver may take the new one before it frees the old one */
     EXPECT_EQ(cuCtxSetLimit(STACK, 1024), CUDA_SUCCESS);
     EXPECT(peak(CARD_A) <= 1400 * MIB);
 }

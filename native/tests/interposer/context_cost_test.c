@@ -1,11 +1,11 @@
-/* What a context costs: never charged below what the card gave, with the agent's figure and without, whatever neighbours do. */
+/* The cost of a context: never charged below the memory that the card gave, with the agent's figure and without, whatever other containers do. */
 #include "container.h"
 
 #include <pthread.h>
 
 #define ROUNDS 20
 
-/* Another container on the card, whose memory comes and goes all the time. */
+/* Another container on the card that allocates and frees memory all the time. */
 static pid_t neighbour(void)
 {
     pid_t child = fork();

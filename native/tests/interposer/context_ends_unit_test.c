@@ -1,4 +1,4 @@
-/* Calls in a context that another thread ends: whether they may still ask the driver about what they have made. */
+/* Calls in a context that another thread ends: may they still query the driver about objects that they have made? */
 #include "check.h"
 #include "memory/context_ends.h"
 
@@ -22,7 +22,7 @@ static bool may_ask(struct fr_question q)
     return may;
 }
 
-static void a_call_asks_when_nobody_ends_its_context(void)
+static void a_call_asks_when_no_thread_ends_its_context(void)
 {
     EXPECT(may_ask(call_in(CONTEXT_A)));
     EXPECT(may_ask(call_in(CONTEXT_B)));
@@ -92,7 +92,7 @@ static void the_ends_of_thousands_of_others_are_nothing_to_it(void)
     for (int i = 0; i < 64; i++) EXPECT(may_ask(q[i]));
 }
 
-/* More than are remembered: then it is not known, and nothing dead may be asked about. */
+/* More ends than are remembered: then the library does not know, and must not query the driver about an object that may be dead. */
 static void after_very_many_ends_a_call_does_not_ask_about_what_it_made_before(void)
 {
     struct fr_question q = call_in(CONTEXT_A);
@@ -107,7 +107,7 @@ static void after_very_many_ends_a_call_does_not_ask_about_what_it_made_before(v
     EXPECT(may_ask(call_in(CONTEXT_A)));
 }
 
-/* More under way than are listed, in any order, and one of them twice. */
+/* More ends in progress than the list holds, in any order, and one of them twice. */
 static void calls_amid_very_many_ends_do_not_ask(void)
 {
     CUcontext c[200];
@@ -117,7 +117,7 @@ static void calls_amid_very_many_ends_do_not_ask(void)
         struct fr_question q = call_in(c[i]);
         fr_context_end_is_over(c[i]);
         EXPECT(!may_ask(q));
-        if (i >= 190) EXPECT(!may_ask(call_in(c[i]))); /* its other end is still under way */
+        if (i >= 190) EXPECT(!may_ask(call_in(c[i]))); /* its other end is still in progress */
     }
     for (int i = 0; i < 200; i++) EXPECT(may_ask(call_in(c[i])));
 }
@@ -148,7 +148,7 @@ static void a_driver_that_hangs_holds_an_end_up_for_seconds_only(void)
 
 int main(void)
 {
-    RUN(a_call_asks_when_nobody_ends_its_context);
+    RUN(a_call_asks_when_no_thread_ends_its_context);
     RUN(an_end_waits_for_those_that_ask);
     RUN(what_was_made_before_an_end_is_not_asked_about_after_it);
     RUN(a_call_that_begins_amid_an_end_does_not_ask);

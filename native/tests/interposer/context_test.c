@@ -1,4 +1,4 @@
-/* Contexts: what they cost, and that everything in them is given back when they go, and not before. */
+/* Contexts: their cost, and that everything in them is refunded when they are destroyed, and not before. */
 #include "container.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ static void a_context_is_charged_when_it_is_made_and_refunded_when_it_goes(void)
     EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
-    EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_ERROR_INVALID_CONTEXT); /* once more: nothing is refunded */
+    EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_ERROR_INVALID_CONTEXT); /* a second time: nothing is refunded */
     EXPECT_EQ(used(), CONTEXT);
 }
 
@@ -43,7 +43,7 @@ static void a_quota_of_zero_refuses_everything(void)
     size_t total = 1;
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(cuMemAlloc_v2(&p, 1), 201); /* no context: that is the driver's own answer */
+    EXPECT_EQ(cuMemAlloc_v2(&p, 1), 201); /* no context: the driver's own error */
     EXPECT_EQ(cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
     EXPECT_EQ(total, 0);
 }
@@ -86,11 +86,11 @@ static void the_primary_context_is_charged_once_and_counted_by_its_holders(void)
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&a, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
-    EXPECT_EQ(cuMemAlloc_v2(&p, 44 * MIB), CUDA_SUCCESS); /* all is back */
+    EXPECT_EQ(cuMemAlloc_v2(&p, 44 * MIB), CUDA_SUCCESS); /* everything is refunded */
     EXPECT_EQ(peak(CARD_A), 300 * MIB);
 }
 
-static void a_reset_of_the_primary_context_gives_all_back_whoever_holds_it(void)
+static void a_reset_of_the_primary_context_gives_all_back_for_all_holders(void)
 {
     CUcontext c;
     CUdeviceptr p;
@@ -105,7 +105,7 @@ static void a_reset_of_the_primary_context_gives_all_back_whoever_holds_it(void)
         EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
         EXPECT_EQ(held(CARD_A), 0);
     }
-    EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS); /* there is none */
+    EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS); /* there is no primary context */
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
@@ -143,7 +143,7 @@ static void threads_that_hold_the_primary_context_in_turn_are_charged_for_one(vo
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* What it allocated goes with the context, at the last release: which of them that is, nobody knows before. */
+/* Allocated memory is freed with the context, at the last release. Which release is the last is not known before. */
 static void *hold_allocate_and_let_go(void *unused)
 {
     CUcontext c;
@@ -170,7 +170,7 @@ static void what_threads_left_in_the_primary_context_is_counted_off_with_it(void
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* A thread that is held up while it destroys a context: meanwhile others destroy hundreds with memory at the same addresses. */
+/* A thread is delayed while it destroys a context. Meanwhile other threads destroy hundreds of contexts with memory at the same addresses. */
 static _Atomic bool enough;
 static void *make_and_destroy(void *unused)
 {
@@ -268,8 +268,8 @@ static void *load_code(void *own)
     return NULL;
 }
 
-/* The library asks the driver what came with a call: not about a module that has gone with its context. The program itself
- * passes handles that are gone, which simgpu reads, so that a sanitizer ends it. */
+/* The library queries the driver about the results of a call, but must not do so for a module that was destroyed with its context. The program
+ * itself passes handles that are destroyed; simgpu reads them, so a sanitizer would end the program. */
 static void a_context_may_be_destroyed_while_others_load_code_in_it(void)
 {
     pthread_t t[3];
@@ -324,7 +324,7 @@ int main(void)
     IN(CARD_A "=0MiB,context=256MiB", a_quota_of_zero_refuses_everything);
     IN(two, a_context_takes_all_that_was_in_it_along);
     IN(one, the_primary_context_is_charged_once_and_counted_by_its_holders);
-    IN(one, a_reset_of_the_primary_context_gives_all_back_whoever_holds_it);
+    IN(one, a_reset_of_the_primary_context_gives_all_back_for_all_holders);
     IN(two, threads_that_hold_the_primary_context_in_turn_are_charged_for_one);
     IN(two, what_threads_left_in_the_primary_context_is_counted_off_with_it);
     IN(three, contexts_that_end_at_the_same_time_take_their_own_memory_along);

@@ -1,4 +1,4 @@
-/* Calls on their way in a context, as they are counted in a process that has just begun: its first calls may come at once. */
+/* The count of calls in progress in a context, in a process that has just started: its first calls may come at the same time. */
 #include "check.h"
 #include "base/era.h"
 #include "memory/context_ends.h"
@@ -50,8 +50,8 @@ static void *calls(void *unused)
     return unused;
 }
 
-/* Each round is another process to the library: its number is what a fork changes. */
-static void nobody_is_left_over(void (*first)(void), void (*then)(void))
+/* For the library each round is another process: the test changes the number that a fork changes. */
+static void no_call_is_left_over(void (*first)(void), void (*then)(void))
 {
     pthread_t t[THREADS];
     int slow = 0;
@@ -66,7 +66,7 @@ static void nobody_is_left_over(void (*first)(void), void (*then)(void))
         while (done < THREADS * round) sched_yield();
         double before = seconds();
         then();
-        then(); /* calls are counted on two sides */
+        then(); /* calls are counted in two counters */
         slow += seconds() - before > 3;
     }
     round_now = ROUNDS + 1;
@@ -74,8 +74,8 @@ static void nobody_is_left_over(void (*first)(void), void (*then)(void))
     EXPECT_EQ(slow, 0);
 }
 
-static void no_first_call_of_a_process_is_waited_for_when_it_is_over(void) { nobody_is_left_over(use, wait_for_users); }
-static void no_first_question_of_a_process_is_waited_for_when_it_is_answered(void) { nobody_is_left_over(ask, end_a_context); }
+static void no_first_call_of_a_process_is_waited_for_when_it_is_over(void) { no_call_is_left_over(use, wait_for_users); }
+static void no_first_question_of_a_process_is_waited_for_when_it_is_answered(void) { no_call_is_left_over(ask, end_a_context); }
 
 int main(void)
 {

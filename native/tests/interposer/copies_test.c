@@ -1,5 +1,5 @@
-/* Copies under a hard limit of 20 % of the card: what stays within the card takes its turns, in every form, and takes five times
- * as long as alone; what goes over the bus is left alone. */
+/* Copies under a hard limit of 20 % of the card: copies within the card wait for turns, in every form, and take five times as long as alone;
+ * copies over the bus are not paced. */
 #include "arbiter.h"
 
 #define SYNC(name, ...)  CUresult name(__VA_ARGS__);
@@ -28,7 +28,7 @@ ASYNC(cuMemsetD8Async, CUdeviceptr, unsigned char, size_t)
 
 #define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
 #define SIZE (64 * MIB)
-#define TOTAL_US 60000.0 /* of copies, alone */
+#define TOTAL_US 60000.0 /* length of all copies, alone */
 
 static CUdeviceptr to, from;
 static void *host;
@@ -51,7 +51,7 @@ static CUresult by_peer(size_t n) { return cuMemcpyPeer(to, NULL, from, NULL, n)
 static CUresult by_peer_async(size_t n) { return cuMemcpyPeerAsync(to, NULL, from, NULL, n, stream); }
 static CUresult over_the_bus(size_t n) { return cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)host, n, stream); }
 
-/* The host's by name, the card's by address. */
+/* Host pointers by their type, but addresses of the card. */
 static void *as_host(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 static CUresult named_to_the_card(size_t n) { return cuMemcpyHtoD_v2(to, as_host(from), n); }
 static CUresult named_to_the_card_async(size_t n) { return cuMemcpyHtoDAsync_v2(to, as_host(from), n, stream); }
@@ -113,7 +113,7 @@ static CUresult decompressed(size_t n)
     return cuMemBatchDecompressAsync(&p, 1, 0, &failure, stream);
 }
 
-/* Seconds for `us` of copies of n bytes, by the time that each takes alone. */
+/* Seconds for copies of n bytes that take TOTAL_US alone; one takes `each_us` alone. */
 static double time_of(CUresult (*copy)(size_t), size_t n, double each_us)
 {
     double start = seconds();
@@ -153,7 +153,7 @@ TAKES_TURNS(in_a_batch_in_space)
 TAKES_TURNS(in_space_with_attributes)
 TAKES_TURNS(decompressed)
 
-/* Pieces below a megabyte were once not looked at. */
+/* Copies below a megabyte were once not paced. */
 static void small_copies_take_turns_too(void)
 {
     get_ready();

@@ -1,4 +1,4 @@
-/* Is a descriptor open somewhere? The kernel's list of locks is read in pieces, and changes between them. */
+/* Is a descriptor open in any process? The kernel's list of locks is read in pieces, and changes between them. */
 #include "check.h"
 #include "base/kernel.h"
 #include "ledger/descriptor.h"
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #define OTHERS 3
-#define LOCKS 150 /* of each: the list must not fit into one piece */
+#define LOCKS 150 /* per process: the list must not fit into one piece */
 
 static int new_file(void)
 {
@@ -26,7 +26,7 @@ static int own_file(int fd) /* another open file of the same file */
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* Takes and gives back locks for ever, of other bytes of that file. */
+/* Forever takes and releases locks of other bytes of that file. */
 static void churn(int file, int number)
 {
     int fd = own_file(file);

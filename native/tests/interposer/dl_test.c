@@ -1,4 +1,4 @@
-/* Every way to a function of the driver through the dynamic linker ends at ours. The library is preloaded. */
+/* Every way to a function of the driver through the dynamic linker ends at the library's function. The library is preloaded. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -6,7 +6,7 @@
 
 typedef void *(*find_fn)(const char *, const char *);
 
-/* The linker of this C library takes these for what programs linked on older and newer ones ask for. */
+/* With this C library's linker, these stand for the symbols that programs linked with older and newer C libraries use. */
 extern void *dlsym_old(void *, const char *);
 extern void *dlvsym_old(void *, const char *, const char *);
 extern void *dlsym_new(void *, const char *);
@@ -148,7 +148,7 @@ static void a_wrapper_of_the_application_stays_its_own(void)
 static void other_names_are_found_from_where_the_caller_is(void)
 {
     void *finder = plugin("finder", RTLD_NOW | RTLD_LOCAL);
-    EXPECT(dlsym(RTLD_DEFAULT, "finder_local") == NULL); /* not in our scope */
+    EXPECT(dlsym(RTLD_DEFAULT, "finder_local") == NULL); /* not in this program's scope */
     EXPECT(function(finder, "finder_default")("finder_local", NULL) != NULL);
     EXPECT(dlsym(RTLD_NEXT, "puts") == (void *)puts);
 }

@@ -1,4 +1,4 @@
-/* Where libraries are loaded into every context: contexts and libraries that come and go at the same time. */
+/* With libraries that are loaded into every context: contexts and libraries that are made and destroyed at the same time. */
 #include "container.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void *libraries(void *unused)
     return unused;
 }
 
-/* So that there is hardly ever room for both. */
+/* Takes memory, so that there is rarely room for both. */
 static void *the_rest(void *unused)
 {
     CUdeviceptr at[500];
@@ -59,10 +59,10 @@ static void contexts_and_libraries_that_come_and_go_at_once_stay_below_the_quota
     enough = true;
     for (int i = 0; i < 5; i++) pthread_join(threads[i], NULL);
     EXPECT(peak(CARD_A) <= 900 * MIB);
-    EXPECT(peak(CARD_A) > 500 * MIB); /* how near it comes is the machine's doing */
+    EXPECT(peak(CARD_A) > 500 * MIB); /* how close it gets depends on the machine */
 }
 
-/* ---- a refusal that nothing can change comes at once ---- */
+/* ---- an unavoidable refusal comes at once ---- */
 
 #define REFUSED_AT_ONCE(call)                            \
     do {                                                 \
@@ -96,7 +96,7 @@ static void a_context_whose_libraries_do_not_fit_is_refused_at_once(void)
     EXPECT_EQ(used(), 2 * CONTEXT);
 }
 
-/* There would be room for it in one of the two contexts. */
+/* There would be room for the library in one of the two contexts. */
 static void a_library_that_does_not_fit_into_all_contexts_is_refused_at_once(void)
 {
     CUcontext c, first;
@@ -112,7 +112,7 @@ static void a_library_that_does_not_fit_into_all_contexts_is_refused_at_once(voi
     EXPECT(peak(CARD_A) <= 800 * MIB);
 }
 
-/* More of them than any list of the library has places for; small ones, on a card of a host of its own. */
+/* More contexts than any list of the library has room for; they are small, on a card of a separate host. */
 #define MANY 80
 #define SMALL_CONTEXTS CARD_A "=3GiB,context=4MiB"
 
@@ -133,7 +133,7 @@ static void a_library_is_counted_in_every_context_however_many_there_are(void)
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     for (int i = 0; i < MANY; i++) {
-        if (i) EXPECT_EQ(cuCtxPopCurrent_v2(&c), CUDA_SUCCESS); /* a thread's stack of contexts has an end */
+        if (i) EXPECT_EQ(cuCtxPopCurrent_v2(&c), CUDA_SUCCESS); /* a thread's stack of contexts is limited */
         EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
     }
     uint64_t before = used();
@@ -151,7 +151,7 @@ static void a_library_is_counted_in_every_context_however_many_there_are(void)
 static void ask_for_contexts(double end)
 {
     CUcontext c;
-    usleep(500000); /* the other one has its own then */
+    usleep(500000); /* by then the other process has its own */
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     load_large();
     while (seconds() < end) EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
@@ -159,13 +159,13 @@ static void ask_for_contexts(double end)
     _exit(ok_so_far ? 0 : 1);
 }
 
-static void one_that_cannot_have_its_libraries_holds_up_nobody(void)
+static void one_that_cannot_have_its_libraries_delays_no_process(void)
 {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     allocate_beside(ask_for_contexts);
 }
 
-/* ---- green contexts: parts of the primary one, where the libraries are ---- */
+/* ---- green contexts: parts of the primary context, where the libraries are loaded ---- */
 
 typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;
 CUresult cuDeviceGetDevResource(CUdevice, resource *, int);
@@ -216,7 +216,7 @@ static void green_contexts_load_no_libraries_of_their_own(void)
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     EXPECT_EQ(cuInit(0) + cuDevicePrimaryCtxRetain(&primary, 0) + cuCtxSetCurrent(primary), CUDA_SUCCESS);
     struct accounts before = accounts_now();
-    for (int round = 0; round < 12; round++) { /* of two calls of each kind, every order */
+    for (int round = 0; round < 12; round++) { /* every order of two calls of each kind */
         CUlibrary library = round & 1 ? load() : NULL;
         CUgreenCtx g = green();
         if (!library) library = load();
@@ -227,7 +227,7 @@ static void green_contexts_load_no_libraries_of_their_own(void)
     }
 }
 
-/* The primary one is made by the call, and the libraries are loaded into that. */
+/* The call makes the primary context, and the libraries are loaded into that. */
 static void a_green_context_that_makes_the_primary_one_makes_it_with_its_libraries(void)
 {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
@@ -253,7 +253,7 @@ int main(void)
     IN_POLICIES(CARD_A "=700MiB,context=256MiB " CARD_B "=600MiB,context=100MiB", a_green_context_that_makes_the_primary_one_makes_it_with_its_libraries);
     IN(CARD_A "=800MiB,context=256MiB", a_context_whose_libraries_do_not_fit_is_refused_at_once);
     IN(CARD_A "=800MiB,context=256MiB", a_library_that_does_not_fit_into_all_contexts_is_refused_at_once);
-    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_its_libraries_holds_up_nobody);
+    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_its_libraries_delays_no_process);
     IN(CARD_A "=900MiB,context=256MiB", contexts_and_libraries_that_come_and_go_at_once_stay_below_the_quota);
     move_to_a_host_of_small_contexts();
     IN(SMALL_CONTEXTS, a_library_is_counted_in_every_context_however_many_there_are);

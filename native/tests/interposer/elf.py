@@ -1,4 +1,4 @@
-"""Reads of a shared library what a loader would: so that tests need no readelf."""
+"""Reads from a shared library what a loader would read, so that tests need no readelf."""
 
 import struct
 from pathlib import Path
@@ -56,10 +56,10 @@ class Library:
     def _symbol_count(self, table: int, end: int) -> int:
         if HASH in self.dynamic:
             return self.at("<II", self.place(self.dynamic[HASH][0]))[1]
-        return (end - table) // 24  # ld puts the strings right behind
+        return (end - table) // 24  # ld puts the strings directly after the table
 
     def versions(self) -> set[str]:
-        """Of the symbols that it needs, as GLIBC_2.17."""
+        """Versions of the symbols that it needs, such as GLIBC_2.17."""
         found: set[str] = set()
         at = self.place(self.dynamic[VERNEED][0])
         for _ in range(self.dynamic[VERNEED_NUMBER][0]):

@@ -1,4 +1,4 @@
-/* Errors that other libraries of this kind made, and what the application hears. */
+/* Cases that other libraries of this kind handled wrongly, and the errors that the application gets. */
 #include "container.h"
 
 CUresult cuMemAlloc(unsigned *, unsigned);
@@ -40,7 +40,7 @@ static void out_of_memory_is_error_2_whatever_was_asked_for(void)
     EXPECT_EQ(used(), 260 * MIB);
 }
 
-static void a_pointer_that_nobody_knows_is_the_drivers_to_judge(void)
+static void an_unknown_pointer_is_the_drivers_to_judge(void)
 {
     CUdeviceptr p;
     context_on(0);
@@ -57,7 +57,7 @@ static void a_pointer_that_nobody_knows_is_the_drivers_to_judge(void)
     EXPECT_EQ(held(CARD_A), CONTEXT);
 }
 
-/* The driver keeps what it does not free: so does the ledger. */
+/* Memory that the driver does not free stays charged. */
 static void a_free_that_the_driver_refuses_refunds_nothing(void)
 {
     CUdeviceptr p, q;
@@ -111,7 +111,7 @@ static void what_the_driver_does_not_have_answers_as_the_driver_does(void)
     EXPECT_EQ(cuImportExternalMemory(&memory, &d), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(cuDestroyExternalMemory(NULL), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(cuGreenCtxCreate(&green, &d, 0, 1), CUDA_ERROR_OUT_OF_MEMORY); /* there is room for one context */
-    EXPECT_EQ(cuMemAlloc(&p, 4096), CUDA_ERROR_INVALID_CONTEXT); /* the 32-bit form: no context is of that kind */
+    EXPECT_EQ(cuMemAlloc(&p, 4096), CUDA_ERROR_INVALID_CONTEXT); /* the 32-bit form: no context supports it */
     EXPECT_EQ(cuMemAllocPitch(&p, &pitch, 4096, 2, 4), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(used(), CONTEXT);
     d.size = 300 * MIB;
@@ -132,7 +132,7 @@ static void host_memory_is_never_charged_nor_refused(void)
     EXPECT_EQ(cuMemFreeHost(h), CUDA_SUCCESS);
 }
 
-/* 600 + 600 MiB under a limit of 1024: seen elsewhere in one round of five. */
+/* 600 + 600 MiB under a limit of 1024: another library granted both in one round of five. */
 enum { RACERS = 4, ROUNDS = 50 };
 
 static void race(int go, int said)
@@ -178,7 +178,7 @@ static void processes_that_ask_at_once_never_get_more_than_the_quota_together(vo
     }
     all_say(go, said, false);
     for (int round = 0; round < ROUNDS; round++) {
-        EXPECT_EQ(all_say(go, said, true), 1); /* never two, and never none */
+        EXPECT_EQ(all_say(go, said, true), 1); /* never two, and never zero */
         all_say(go, said, true);
     }
     for (int i = 0, status; i < RACERS; i++) EXPECT(wait(&status) > 0 && status == 0);
@@ -202,7 +202,7 @@ int main(void)
 {
     static const char tight[] = CARD_A "=260MiB,context=256MiB";
     IN(tight, out_of_memory_is_error_2_whatever_was_asked_for);
-    IN(CARD_A "=512MiB,context=256MiB", a_pointer_that_nobody_knows_is_the_drivers_to_judge);
+    IN(CARD_A "=512MiB,context=256MiB", an_unknown_pointer_is_the_drivers_to_judge);
     IN(CARD_A "=512MiB,context=256MiB", a_free_that_the_driver_refuses_refunds_nothing);
     IN(tight, no_pointer_and_wrong_arguments_get_the_drivers_answers_even_with_a_full_quota);
     IN(CARD_A "=512MiB,context=256MiB", what_the_driver_does_not_have_answers_as_the_driver_does);

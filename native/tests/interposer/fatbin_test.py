@@ -1,6 +1,6 @@
-"""Fat binaries, read by the library's objects, beside what other authors' decoders and encoders say of them: the
-vendor's own
-libraries of CUDA 11, 12 and 13 (`make -C native wheels`), and programs packed here with lz4 and zstandard."""
+"""Fat binaries: the results of the library's objects compared with those of third-party decoders and encoders, on the
+vendor's own libraries of CUDA 11, 12 and 13 (`make -C native wheels`), and on programs packed here with lz4 and
+zstandard."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def ask(mode: str, data: bytes, argument: int) -> subprocess.CompletedProcess[by
 
 
 def texts() -> Iterator[bytes]:
-    """Of all lengths, from random to monotonous."""
+    """Texts of all lengths, from random to monotonous."""
     source = random.Random(7)
     python = Path(sys.executable).resolve().read_bytes()
     for size in (1, 2, 17, 255, 256, 1000, 65_537, 400_000):
@@ -80,7 +80,7 @@ def test_a_stream_that_is_damaged_is_refused_or_gives_other_bytes_but_never_more
 
 
 def program(variables: int, code: int) -> bytes:
-    """Without kernels."""
+    """A program without kernels."""
     names = b"\0.nv.global\0.nv.shared.k\0.shstrtab\0"
     sections = struct.pack("<64x")
     sections += struct.pack("<IIQQQQIIQQ", 1, 8, 3, 0, 64, variables, 0, 0, 8, 0)
@@ -96,7 +96,7 @@ def program(variables: int, code: int) -> bytes:
 
 
 def fat(*entries: tuple[int, int, bytes, str]) -> bytes:
-    """Kind, arch, program, compression."""
+    """A fat binary; each entry is (kind, arch, program, compression)."""
     rest = b""
     for kind, arch, text, how in entries:
         payload = {
@@ -151,14 +151,14 @@ def test_the_largest_that_the_card_can_run_counts() -> None:
     assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1, 99_000, 0], "none is for the card"
 
 
-def test_a_packing_that_nobody_knows_is_unreadable() -> None:
+def test_an_unknown_packing_is_unreadable() -> None:
     image = bytearray(fat((2, 90, program(1000, 9000), "zstd")))
     image[16 + 64] ^= 0xFF
     assert read(bytes(image))[2] == 0
 
 
 def lz4_literals(data: bytes) -> bytes:
-    """A block that only copies."""
+    """An LZ4 block that only copies."""
     extra, last = divmod(len(data) - 15, 255)
     return b"\xf0" + b"\xff" * extra + bytes([last]) + data
 
@@ -169,13 +169,13 @@ def ptx(variables: int) -> bytes:
 
 
 def entry_with(payload: bytes, unpacked: int, flags: int) -> bytes:
-    """A text that is stored so, whatever it is."""
+    """An entry with this payload, whatever its contents."""
     entry = ENTRY.pack(1, 0x101, 64, len(payload), 0, 0, 0, 8, 80, 0, 0, flags, 0, unpacked) + payload
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 
 
 def test_what_the_flags_call_zstandard_is_not_read_as_lz4() -> None:
-    """A frame to be skipped, in front of the one that counts, makes the same bytes a block of LZ4 with another text."""
+    """With a skippable frame in front of the real one, the same bytes are also a block of LZ4 with another text."""
     skipped = 0x12020  # in LZ4: five literals, and the last one four times more
     for spaces in range(70_000, 100_000):
         frame = zstandard.compress(ptx(1 << 30) + b" " * spaces)
@@ -199,7 +199,7 @@ def test_what_the_flags_call_packed_is_not_taken_for_machine_code() -> None:
 
 
 def with_kernels(sizes: dict[str, int], banks: dict[str, int]) -> bytes:
-    """Functions and banks of parameters; what has no bank is called by others."""
+    """Functions and banks of parameters; a function without a bank is called by others."""
     names, body, sections = b"\0.shstrtab\0", b"", [bytes(64)]
     for prefix, parts in ((".text.", sizes), (".nv.constant0.", banks)):
         for name, size in parts.items():
@@ -240,7 +240,7 @@ print(result, (total.value - free.value) >> 20)
 
 
 def load(image: bytes, name: str) -> tuple[list[int], int]:
-    """What a program in a container gets, and the most that the simulated card says it held, in MiB."""
+    """The results of a program in a container, and its peak on the simulated card, in MiB."""
     path = WORK / "image"
     path.write_bytes(image)
     environment = dict(
@@ -296,7 +296,7 @@ CONSTANT = re.compile(
 
 
 def constants_of(text: str) -> int:
-    """Of the constants that compilers declare, one a line and each aligned, in the order of the text."""
+    """Bytes of the constants that compilers declare, one per line and each aligned, in the order of the text."""
     total = 0
     for align, bits, lengths in CONSTANT.findall(text):
         total = -(-total // int(align)) * int(align)
@@ -312,7 +312,7 @@ def kernels_of(elf: bytes) -> list[int]:
 
 
 def sections_of(elf: bytes) -> list[tuple[str, int, int]]:
-    """Name, size and alignment."""
+    """Name, size and alignment of each section."""
     offset = struct.unpack_from("<Q", elf, 40)[0]
     each, count, names_at = struct.unpack_from("<HHH", elf, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + i * each) for i in range(count)]

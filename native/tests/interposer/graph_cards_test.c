@@ -109,7 +109,7 @@ static void each_card_counts_for_itself(void)
     HOLDS(0, 0);
 }
 
-/* Whichever of the cards is full, and whichever comes first in the graph. */
+/* Whichever card is full, and whichever comes first in the graph. */
 static void without_room_on_one_of_them_it_is_out_of_memory(void)
 {
     CUgraphExec e = NULL;
@@ -170,7 +170,7 @@ static void *launch_often(void *graph)
     return NULL;
 }
 
-static void threads_with_graphs_on_both_cards_pass_no_quota_and_wait_for_nobody(void)
+static void threads_with_graphs_on_both_cards_pass_no_quota_and_do_not_wait_forever(void)
 {
     enum { N = 4 };
     pthread_t t[N];
@@ -187,7 +187,7 @@ static void threads_with_graphs_on_both_cards_pass_no_quota_and_wait_for_nobody(
 
 #define CARDS CARD_A "=512MiB,context=256MiB " CARD_B "=512MiB,context=100MiB"
 
-/* ---- the most that a graph can need: both sides count an address once ---- */
+/* ---- the most that a graph can need: driver and library count an address once ---- */
 
 CUresult cuGraphAddNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *);
 
@@ -201,8 +201,8 @@ static CUdeviceptr address_of(CUgraph g, CUgraphNode *last, size_t size)
     return p.dptr;
 }
 
-/* A chain whose links a driver may put at one address, each smaller than the one before, beside a node that runs at any time. Returns what
- * its addresses are good for. */
+/* A chain whose links a driver may put at one address, each smaller than the one before, beside a node that runs at any time. Returns the bytes
+ * that its addresses can hold. */
 static size_t chain_and_one_beside(CUgraph g)
 {
     CUdeviceptr at[LINKS];
@@ -260,7 +260,7 @@ int main(void)
     IN(CARDS, without_room_on_one_of_them_it_is_out_of_memory);
     IN(CARDS, the_last_byte_of_both_can_be_had);
     IN(CARDS, an_update_may_bring_another_card);
-    setenv("SIMGPU_POLICY", "172", 1); /* graphs share no memory, and take it at their launch: all at once need 64 MiB of each card */
-    IN(CARDS, threads_with_graphs_on_both_cards_pass_no_quota_and_wait_for_nobody);
+    setenv("SIMGPU_POLICY", "172", 1); /* graphs share no memory, and take it at their launch: all together need 64 MiB of each card */
+    IN(CARDS, threads_with_graphs_on_both_cards_pass_no_quota_and_do_not_wait_forever);
     FINISH;
 }

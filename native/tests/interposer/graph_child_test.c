@@ -1,5 +1,5 @@
-/* Child graphs at the quota, under several policies of the driver: threads that nest, clone, destroy, launch and update them, and
- * that share what they launch, never get the container above it. */
+/* Child graphs at the quota, under several policies of the driver: threads nest, clone, destroy, launch and update them, and share the graphs
+ * that they launch. The container must never exceed its quota. */
 #include "container.h"
 
 #include <pthread.h>
@@ -34,7 +34,7 @@ static unsigned roll(uint64_t *seed, unsigned sides)
     return (unsigned)(*seed >> 33) % sides;
 }
 
-/* Everything here ends well or for want of memory. */
+/* Every call here succeeds or is out of memory. */
 static bool well(CUresult r)
 {
     if (r == CUDA_ERROR_OUT_OF_MEMORY) refused++;
@@ -71,7 +71,7 @@ static CUgraphNode add_child(CUgraph g, CUgraphNode after, CUgraph child, int ow
     return n;
 }
 
-/* A child without memory is cloned, and its original is changed and destroyed at once. */
+/* A child without memory is cloned, and the original is changed and destroyed at once. */
 static CUgraphNode add_clone(CUgraph g, CUgraphNode after)
 {
     CUgraph child = NULL, copy = NULL;
@@ -87,7 +87,7 @@ static CUgraphNode add_clone(CUgraph g, CUgraphNode after)
     return n;
 }
 
-/* The same shape for the same seed: one can take the other's place. `inner`: the node of the outermost child. */
+/* The same seed gives the same shape, so that one graph can replace another. `inner`: the node of the outermost child. */
 static CUgraph nest(uint64_t seed, CUgraphNode *inner)
 {
     CUgraph g = NULL;
@@ -111,7 +111,7 @@ static void launch(CUgraphExec e, CUstream s, uint64_t *seed)
         if (well(roll(seed, 8) ? cuGraphLaunch(e, s) : cuGraphUpload(e, s))) launched++;
 }
 
-/* Takes another graph of the same shape; what was moved, or has another shape, is no new child. */
+/* Replaces the child by another graph of the same shape. A graph that was moved, or has another shape, must be refused. */
 static void update(CUgraphExec e, CUgraphNode inner, uint64_t shape, uint64_t *seed)
 {
     CUgraph child = NULL, empty = NULL, other;
@@ -131,7 +131,7 @@ static void update(CUgraphExec e, CUgraphNode inner, uint64_t shape, uint64_t *s
     well(cuGraphDestroy(other));
 }
 
-/* Executable graphs that all threads launch, each of them under its own lock for what changes it. */
+/* Executable graphs that all threads launch; each has its own lock for changes. */
 static void use_shared(CUstream s, uint64_t *seed)
 {
     unsigned i = roll(seed, SHARED);

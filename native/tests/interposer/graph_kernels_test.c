@@ -1,5 +1,5 @@
-/* Kernels of libraries in graphs that are launched in another context than the nodes' own: whichever of the two a driver loads
- * them in, it is charged before. The simulated driver loads them in the context of the stream. */
+/* Kernels of libraries in graphs that are launched in another context than the nodes' own. A driver may load them in either context, so both are
+ * charged before. The simulated driver loads them in the context of the stream. */
 #include "container.h"
 
 CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
@@ -117,7 +117,7 @@ static void in_the_default_stream_too(void)
     EXPECT_EQ(cuGraphLaunch(e, NULL), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphUpload(e, in_b), OOM);
     cuCtxSetCurrent(b);
-    EXPECT_EQ(cuGraphLaunch(e, NULL), OOM); /* loaded for the default stream of a is not loaded for that of b */
+    EXPECT_EQ(cuGraphLaunch(e, NULL), OOM); /* code loaded for the default stream of a is not loaded for that of b */
     charged_covers_held();
 }
 
@@ -202,7 +202,7 @@ static void the_stack_counts_there_too(void)
     charged_covers_held();
 }
 
-/* It is loaded where it is, and needs nothing in another context. */
+/* A module's function is loaded in its own context, and needs nothing in another. */
 static void the_function_of_a_module_stays_in_its_context(void)
 {
     CUmodule m;
@@ -211,7 +211,7 @@ static void the_function_of_a_module_stays_in_its_context(void)
     CUgraphNode n;
     static const char stack[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[2048]; ret; }\n";
     two_contexts();
-    kernel(nothing); /* while no library is known nobody looks at kernels of graphs */
+    kernel(nothing); /* while no library is known, the kernels of graphs are not checked */
     EXPECT_EQ(cuModuleLoadData(&m, stack), CUDA_SUCCESS);
     EXPECT_EQ(cuModuleGetFunction(&f, m, "k"), CUDA_SUCCESS);
     CUDA_KERNEL_NODE_PARAMS p = once(NULL);
@@ -298,7 +298,7 @@ static void launch_as_a_node(CUfunction f, CUcontext added_in)
     covered_on_both();
 }
 
-/* Its code and its stack on card A; nothing on card B. */
+/* Its code and its stack are on card A; nothing is on card B. */
 static void runs_on_card_a(CUfunction f, CUcontext added_in)
 {
     unsigned long long on_b = held(CARD_B), charged = charged_on(b);
@@ -345,7 +345,7 @@ static void without_room_in_it_the_node_is_out_of_memory(void)
     EXPECT(peak(CARD_A) <= 1500 * MIB);
 }
 
-/* Graphs come and go, and a library goes while a graph with its kernel is still there. */
+/* Graphs are made and destroyed, and a library is unloaded while a graph with its kernel still exists. */
 static void nothing_is_left_of_graphs_that_are_gone(void)
 {
     CUgraphNode n;

@@ -1,5 +1,5 @@
-/* A launch that the driver refuses may have taken its memory all the same. Under a policy of the driver in which graphs share
- * nothing and keep what they had (docs/develop/simgpu.md, SIMGPU_POLICY). */
+/* A launch that the driver refuses may have taken its memory even so. Tested under a policy of the driver in which graphs share no memory and
+ * keep what they had (docs/develop/simgpu.md, SIMGPU_POLICY). */
 #include "judge.h"
 
 static CUstream stream;
@@ -23,7 +23,7 @@ static void what_a_refused_launch_keeps_is_not_promised_to_the_next_graph(void)
     EXPECT_EQ(cuGraphInstantiateWithFlags(&kept, graph_of(64 * MIB, false), 0), 0);
     EXPECT_EQ(cuGraphLaunch(kept, stream), 0);
     EXPECT_EQ(cuDeviceGraphMemTrim(0), 0);
-    EXPECT_EQ(cuGraphLaunch(kept, stream), CUDA_ERROR_INVALID_VALUE); /* its memory is allocated still */
+    EXPECT_EQ(cuGraphLaunch(kept, stream), CUDA_ERROR_INVALID_VALUE); /* its memory is still allocated */
     while (!cuMemAlloc_v2(&p, 2 * MIB)) {}
     cuGraphLaunch(other, stream);
     cuStreamSynchronize(stream);

@@ -1,4 +1,4 @@
-/* The memory of graphs under a quota of 1 GiB, 256 MiB of which are the context's. */
+/* The memory of graphs under a quota of 1 GiB, of which the context takes 256 MiB. */
 #include "judge.h"
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ static CUgraphNode add_both(CUgraph g, CUgraphNode after, size_t size)
     return add_free(g, n, at);
 }
 
-/* One after the other, each freed before the next. */
+/* Allocations one after the other, each freed before the next. */
 static CUgraph chain(int count, size_t size)
 {
     CUgraph g;
@@ -39,7 +39,7 @@ static CUgraph chain(int count, size_t size)
     return g;
 }
 
-/* Beside each other. */
+/* Allocations beside each other. */
 static CUgraph fan(int count, size_t size)
 {
     CUgraph g;
@@ -79,7 +79,7 @@ static void a_graph_is_charged_at_its_first_launch_until_the_trim(void)
     EXPECT_EQ(run(e), 0);
     EXPECT_BOTH(10 * MIB);
     EXPECT_EQ(cuGraphExecDestroy(e), 0);
-    EXPECT_BOTH(10 * MIB); /* the store is the process's, not the graph's */
+    EXPECT_BOTH(10 * MIB); /* the reserved memory belongs to the process, not to the graph */
     EXPECT_EQ(cuDeviceGraphMemTrim(0), 0);
     EXPECT_BOTH(0);
 }
@@ -110,7 +110,7 @@ static void what_one_free_puts_before_an_allocation_is_used_again(void)
     clean(e);
 }
 
-/* A driver may take the memory at the instantiation already. */
+/* A driver may take the memory as early as the instantiation. */
 static void what_needs_more_than_the_quota_is_out_of_memory_at_once(void)
 {
     CUgraphExec e = NULL;
@@ -223,7 +223,7 @@ static void a_child_graph_counts_with_its_parent(void)
     clean(e);
 }
 
-/* One allocation at each level of so many. */
+/* One allocation at each of `levels` levels. */
 static CUgraph nested(int levels, size_t size)
 {
     CUgraph g = chain(1, size);
@@ -247,7 +247,7 @@ static void children_count_however_deep_they_are(void)
     clean(e);
 }
 
-static void an_updated_graph_is_looked_at_anew(void)
+static void an_updated_graph_is_looked_at_again(void)
 {
     CUgraphExec e = made(chain(2, 20 * MIB));
     CUgraph same = chain(2, 20 * MIB), other = chain(3, 20 * MIB);
@@ -326,7 +326,7 @@ int main(void)
     RUN(at_the_margin_pools_and_the_store_give_way);
     RUN(a_child_graph_counts_with_its_parent);
     RUN(children_count_however_deep_they_are);
-    RUN(an_updated_graph_is_looked_at_anew);
+    RUN(an_updated_graph_is_looked_at_again);
     RUN(a_graph_without_memory_is_launched_as_it_is);
     RUN(threads_that_launch_and_trim_pass_no_quota);
     EXPECT_NEVER_OVER;

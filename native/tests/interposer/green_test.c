@@ -1,4 +1,4 @@
-/* Green contexts: each is charged as a context beside the primary one that it holds, and all goes back in the end. */
+/* Green contexts: each is charged as a context beside the primary context that it holds, and everything is refunded in the end. */
 #include "container.h"
 
 #include <pthread.h>
@@ -83,7 +83,7 @@ static void what_is_allocated_in_it_stays_with_the_primary_one(void)
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* Made before the primary one was: that makes two at once. */
+/* Made before the primary context: then the call makes both. */
 static void a_kernel_counts_once_for_the_primary_one_and_for_it(void)
 {
     CUcontext c;
@@ -103,7 +103,7 @@ static void a_kernel_counts_once_for_the_primary_one_and_for_it(void)
     EXPECT_EQ(used(), 2 * CONTEXT + 6 * MIB);
 }
 
-/* ---- what is made in one is the primary one's, and can be given back there ---- */
+/* ---- objects made in a green context belong to the primary one, and can be freed there ---- */
 
 #define ROUNDS 6
 
@@ -153,7 +153,7 @@ static void what_a_library_loads_in_one_goes_with_the_library(void)
     }
 }
 
-/* The program never asks for the context of such a stream. */
+/* The program never queries the context of this stream. */
 static void what_runs_in_its_stream_goes_with_the_library_too(void)
 {
     CUgreenCtx g;
@@ -171,7 +171,7 @@ static void what_runs_in_its_stream_goes_with_the_library_too(void)
     }
 }
 
-/* Green contexts that come and go take no more of a library than one of them does. */
+/* Green contexts that are made and destroyed load no more of a library than one of them does. */
 static void a_library_that_stays_is_loaded_once(void)
 {
     CUgreenCtx g;
@@ -206,7 +206,7 @@ static void a_module_that_was_loaded_in_one_outlives_it_until_it_is_unloaded(voi
     }
 }
 
-/* A module's function runs in the primary one, wherever it was launched first; a kernel runs where it is launched. */
+/* A module's function runs in the primary context, wherever it was launched first; a kernel runs where it is launched. */
 static void the_stack_of_a_function_is_charged_where_it_stays(void)
 {
     CUgreenCtx g;
@@ -271,7 +271,7 @@ static void without_room_for_both_it_is_refused_and_nothing_stays(void)
     void *half = half_of_the_card();
     double start = seconds();
     EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(seconds() - start < 0.5); /* there is nobody to wait for */
+    EXPECT(seconds() - start < 0.5); /* there is no other call to wait for */
     EXPECT_EQ(peak(CARD_A), 0);
     context_on(0);
     EXPECT_EQ(used(), CONTEXT);
@@ -282,15 +282,15 @@ static void without_room_for_both_it_is_refused_and_nothing_stays(void)
 static void ask_until(double end)
 {
     CUgreenCtx g;
-    usleep(500000); /* the other one has its context then */
+    usleep(500000); /* by then the other process has its context */
     void *half = half_of_the_card();
     while (seconds() < end) EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
     fflush(NULL);
     _exit(ok_so_far ? 0 : 1);
 }
 
-/* There would be room for the green one, but not for the primary one beside it. */
-static void one_that_cannot_have_both_holds_up_nobody(void)
+/* There would be room for the green context, but not for the primary one as well. */
+static void one_that_cannot_have_both_delays_no_process(void)
 {
     allocate_beside(ask_until);
 }
@@ -316,7 +316,7 @@ static void make_often(double end)
     _exit(ok_so_far ? 0 : 1);
 }
 
-/* Room for both contexts of one of them at a time: were each to wait with one of its two, neither would get the other. */
+/* There is room for both contexts of one process at a time. If each process waited while it held one context, neither would get the other. */
 static void processes_that_both_need_both_take_turns(void)
 {
     int status, failed_ones = 0;
@@ -363,7 +363,7 @@ static void by_every_policy_it_stays_within_the_quota(void)
     EXPECT_EQ(held(CARD_A), 0);
 }
 
-/* ---- a reset of the primary one ---- */
+/* ---- a reset of the primary context ---- */
 
 static void with_the_primary_one_all_of_it_ends(void)
 {
@@ -383,7 +383,7 @@ static void with_the_primary_one_all_of_it_ends(void)
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* What is charged for the green one stays until it is destroyed; what the new primary one has is not touched by that. */
+/* The charge for the green context stays until it is destroyed. That does not affect the charges of the new primary context. */
 static void a_primary_one_made_after_the_reset_is_another(void)
 {
     CUgreenCtx g;
@@ -417,7 +417,7 @@ static void *allocate_in_green_ones(void *description)
     return NULL;
 }
 
-static void whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing(void)
+static void resets_meanwhile_take_no_more_than_was_charged_and_leave_nothing(void)
 {
     pthread_t threads[2];
     void *description = half_of_the_card();
@@ -435,8 +435,8 @@ static void whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leave
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* The driver may give its functions' handles to those of the next one, where their stack is not there yet. */
-static void functions_of_one_that_has_ended_are_charged_anew_in_the_next(void)
+/* The driver may reuse the handles of its functions for functions of the next context, where their stack is not taken yet. */
+static void functions_of_one_that_has_ended_are_charged_again_in_the_next(void)
 {
     CUgreenCtx g;
     CUmodule m;
@@ -454,7 +454,7 @@ static void functions_of_one_that_has_ended_are_charged_anew_in_the_next(void)
     EXPECT_EQ(held(CARD_A), 0);
 }
 
-/* The last small pieces of the quota lie in pools, which do not end with a context. */
+/* The last small pieces of the quota are in pools, which do not end with a context. */
 static void the_last_small_pieces_of_one_go_with_it(void)
 {
     CUgreenCtx g;
@@ -484,14 +484,14 @@ int main(void)
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", arrays_that_were_made_in_one_outlive_it);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", what_is_not_given_back_ends_with_the_primary_one);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
-    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_both_holds_up_nobody);
+    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_both_delays_no_process);
     IN(CARD_A "=600MiB,context=256MiB", processes_that_both_need_both_take_turns);
     IN(CARD_A "=1024MiB,context=256MiB", in_a_quota_for_two_of_them_neither_is_ever_refused);
     IN(CARD_A "=700MiB,context=256MiB", with_the_primary_one_all_of_it_ends);
     IN(CARD_A "=700MiB,context=256MiB", a_primary_one_made_after_the_reset_is_another);
-    IN(CARD_A "=3GiB,context=256MiB", functions_of_one_that_has_ended_are_charged_anew_in_the_next);
+    IN(CARD_A "=3GiB,context=256MiB", functions_of_one_that_has_ended_are_charged_again_in_the_next);
     IN(CARD_A "=600MiB,context=256MiB", the_last_small_pieces_of_one_go_with_it);
-    IN(CARD_A "=1200MiB,context=256MiB", whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing);
+    IN(CARD_A "=1200MiB,context=256MiB", resets_meanwhile_take_no_more_than_was_charged_and_leave_nothing);
     IN_POLICIES(CARD_A "=900MiB,context=256MiB", by_every_policy_it_stays_within_the_quota);
     FINISH;
 }

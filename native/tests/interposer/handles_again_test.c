@@ -1,5 +1,5 @@
-/* The driver gives a handle away again as soon as what it stood for is gone, while another thread is still in the call that ended it.
- * What gets such a handle must be counted as what it is, and not as what was. */
+/* The driver reuses a handle as soon as its object is gone, even while another thread is still in the call that destroyed the object. The new
+ * object must be counted as itself, and not as the old one. */
 #include "container.h"
 
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static void a_pool_with_the_handle_of_an_import_that_is_being_destroyed_is_count
     int ends[2], granted = 0;
     EXPECT_EQ(pipe(ends), 0);
     pid_t maker = fork();
-    if (maker == 0) { /* its descriptor comes here by number: the library is told by the mark that it carries */
+    if (maker == 0) { /* its descriptor comes here by number: the library recognises it by its mark */
         context_on(0);
         int fd = -1;
         CUmemoryPool shared = new_pool(here, CU_MEM_HANDLE_TYPE_POSIX_FD);
@@ -109,7 +109,7 @@ static void a_pool_with_the_handle_of_a_host_pool_that_is_gone_is_counted(void)
     EXPECT(peak(CARD_A) <= 1024 * MIB);
 }
 
-/* So that the driver's handles come back soon, and to other threads too. */
+/* So that the driver's handles are reused soon, and by other threads, too. */
 static void give_memory_away_again(char **arguments)
 {
     if (getenv("GLIBC_TUNABLES")) return;

@@ -1,4 +1,4 @@
-/* What keeps memory alive, step by step as two threads would do it: the driver's calls are between the steps. */
+/* What keeps memory alive, in the steps of two threads: the driver's calls are between the steps. */
 #include "check.h"
 
 #include "ledger/ledger.h"
@@ -33,7 +33,7 @@ static void of_two_that_drop_the_last_two_references_the_last_to_end_gives_back(
     fr_release_begin(&one), fr_release_begin(&other);
     EXPECT(fr_handle_remove(&one, 7) == m);
     EXPECT(fr_handle_remove(&other, 7) == m);
-    fr_handle_removed(&other, 7, m, true); /* its driver call is over, the other's has not begun */
+    fr_handle_removed(&other, 7, m, true); /* its driver call is over, the other thread's has not begun */
     fr_release_end(&other);
     EXPECT_EQ(fr_used_here(0), SIZE);
     fr_handle_removed(&one, 7, m, true);
@@ -47,7 +47,7 @@ static void a_number_that_the_driver_gives_again_is_another_allocation(void)
     struct fr_memory *old = create(7);
     fr_release_begin(&g);
     EXPECT(fr_handle_remove(&g, 7) == old);
-    struct fr_memory *new = create(7); /* by another thread, before the first knows that its call succeeded */
+    struct fr_memory *new = create(7); /* by another thread, before the first has seen that its call succeeded */
     EXPECT(new != old);
     fr_handle_removed(&g, 7, old, true);
     fr_release_end(&g);
@@ -69,7 +69,7 @@ static void an_address_that_is_mapped_again_is_another_mapping(void)
     fr_release_end(&release);
     fr_release_begin(&g);
     fr_mappings_remove(&g, 0, 0, 64 * MIB, SIZE);
-    struct fr_memory *ending = fr_memory_pin_at(64 * MIB); /* the driver may have it still */
+    struct fr_memory *ending = fr_memory_pin_at(64 * MIB); /* the driver may still have it */
     EXPECT(ending == first);
     fr_memory_unpin(ending);
     EXPECT(fr_mapping_add((struct fr_mapping){.place = 64 * MIB, .size = SIZE, .memory = second}));
@@ -87,7 +87,8 @@ static void an_address_that_is_mapped_again_is_another_mapping(void)
     EXPECT_EQ(fr_used_here(0), 0);
 }
 
-/* One thread unmaps, and before it has told, others have mapped the place twice: of what stands there the driver has one. */
+/* One thread unmaps, and before the library has recorded that, other threads have mapped the place twice: the driver has only one of the
+ * recorded mappings. */
 static void of_two_mappings_at_one_place_the_one_stays_that_the_driver_has(void)
 {
     struct fr_release g;
@@ -100,7 +101,7 @@ static void of_two_mappings_at_one_place_the_one_stays_that_the_driver_has(void)
     fr_release_end(&g);
     EXPECT_EQ(fr_used_here(0), 2 * SIZE);
     fr_release_begin(&g);
-    fr_mappings_keep_one(&g, 64 * MIB, 3); /* it is none of them: both stay */
+    fr_mappings_keep_one(&g, 64 * MIB, 3); /* it is neither of them: both stay */
     fr_release_end(&g);
     EXPECT_EQ(fr_used_here(0), 2 * SIZE);
     fr_release_begin(&g);
@@ -129,7 +130,7 @@ static void what_the_driver_refuses_to_drop_is_held_as_before(void)
     fr_release_end(&g);
     EXPECT_EQ(fr_used_here(0), SIZE);
     fr_release_begin(&g);
-    fr_mappings_remove(&g, 0, 0, 64 * MIB + 1, SIZE); /* not whole: none of it */
+    fr_mappings_remove(&g, 0, 0, 64 * MIB + 1, SIZE); /* not the whole mapping: nothing is removed */
     fr_mappings_removed(&g, 0, 0, 64 * MIB + 1, SIZE, true);
     fr_handle_removed(&g, 3, fr_handle_remove(&g, 3), true);
     fr_release_end(&g);
@@ -160,7 +161,7 @@ static void what_is_being_mapped_outlives_the_release_of_its_handle(void)
     EXPECT_EQ(fr_used_here(0), 0);
 }
 
-/* cuMemUnmap asks the driver about a mapping that another thread has just made there, and holds the memory while it asks. */
+/* cuMemUnmap queries the driver about a mapping that another thread has just made there, and holds the memory meanwhile. */
 static void what_is_asked_about_stays_charged_until_the_answer_is_there(void)
 {
     struct fr_release g;
@@ -187,7 +188,7 @@ static void of_two_that_unmap_the_same_range_one_gives_it_back(void)
     fr_handle_removed(&one, 5, fr_handle_remove(&one, 5), true);
     fr_mappings_remove(&one, 0, 0, 64 * MIB, SIZE);
     fr_mappings_remove(&other, 0, 0, 64 * MIB, SIZE);
-    fr_mappings_removed(&other, 0, 0, 64 * MIB, SIZE, false); /* it came too late, the driver said */
+    fr_mappings_removed(&other, 0, 0, 64 * MIB, SIZE, false); /* the driver reported that it came too late */
     fr_release_end(&other);
     EXPECT_EQ(fr_used_here(0), SIZE);
     fr_mappings_removed(&one, 0, 0, 64 * MIB, SIZE, true);

@@ -1,8 +1,8 @@
-/* What is read from images, by the library's own objects. With arguments it is the program that fatbin_test.py asks:
- *      lz4|zstd FILE SIZE     unpacks to standard output; 1: it cannot be
- *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable, bytes of the first
- *                             function and of each further one
- *      read FILE ARCH         one image */
+/* The values that the library's own objects read from images. With arguments this is the program that fatbin_test.py calls:
+ *      lz4|zstd FILE SIZE     unpacks to standard output; status 1: it cannot be unpacked
+ *      scan FILE ARCH         prints every fat binary in a file: its position, bytes of code and of variables, readable or not, bytes of
+ *                             the first function and of each further one
+ *      read FILE ARCH         the same for one image */
 #include "check.h"
 #include "memory/image.h"
 #include "memory/unpack.h"

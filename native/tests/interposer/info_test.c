@@ -1,4 +1,4 @@
-/* What programs are told: the container's quota is the card. */
+/* The memory information that programs get: the container's quota looks like the card. */
 #include "container.h"
 
 CUresult cuDeviceGet(CUdevice *, int);
@@ -89,7 +89,7 @@ static void a_quota_above_the_card_shows_the_card(void)
     EXPECT_EQ(total_of(0), 4096 * MIB);
     EXPECT_EQ(total_bytes(), 4096 * MIB);
     EXPECT_EQ(free_bytes(), 4096 * MIB - CONTEXT);
-    EXPECT_EQ(cuMemAlloc_v2(&p, 4096 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* said by the card */
+    EXPECT_EQ(cuMemAlloc_v2(&p, 4096 * MIB), CUDA_ERROR_OUT_OF_MEMORY); /* refused by the card */
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuMemAlloc_v2(&p, 4096 * MIB - CONTEXT), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), 0);
@@ -103,7 +103,7 @@ static void free_is_never_more_than_the_card_has_when_neighbours_fill_it(void)
     EXPECT(pipe(ready) == 0);
     fflush(NULL);
     pid_t child = fork();
-    if (child == 0) { /* a neighbour with a large quota of its own */
+    if (child == 0) { /* another container with a large quota of its own */
         new_container(CARD_A "=4GiB,context=256MiB");
         context_on(0);
         EXPECT_EQ(cuMemAlloc_v2(&p, 3600 * MIB), CUDA_SUCCESS);
@@ -205,7 +205,7 @@ static void a_card_that_is_not_in_the_limits_is_not_shown_and_gives_nothing(void
     EXPECT_EQ(cuDeviceGetPCIBusId(id, sizeof id, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuDeviceGetByPCIBusId(&device, id), CUDA_ERROR_INVALID_DEVICE);
     EXPECT_EQ(total_of(0), 0);
-    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY); /* who guesses its number */
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY); /* guessing the number does not help */
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_OUT_OF_MEMORY);
     context_on(1);
     EXPECT_EQ(cuMemAlloc_v2(&p, 800 * MIB), CUDA_SUCCESS);

@@ -1,8 +1,8 @@
-/* IPC handles between processes of a container: what the driver shares is counted once, as long as anybody has it open, whoever
- * dies when. Of a small allocation the driver shares the whole granule. */
+/* IPC handles between processes of a container: shared memory is counted once, as long as any process has it open, whichever process dies, at any
+ * time. Of a small allocation the driver shares the whole granule. */
 #include "trio.h"
 
-static void who_opens_pays_nothing_while_the_maker_pays(void)
+static void an_opener_pays_nothing_while_the_maker_pays(void)
 {
     three();
     struct message h = handle_of(a, IPC, 0, 64 * MIB), again = handle_of(a, IPC, 0, 0);
@@ -31,9 +31,9 @@ static void share_one(int way)
 static CUresult free_made(void) { return order(a, IPC_FREE, 0, 0); }
 static CUresult free_imported(void) { return order(b, IPC_CLOSE, 0, 0); }
 
-static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
+static void no_order_of_leaving_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
 
-/* Pieces 0 and 1 lie in one granule; b has opened one of them, c the other. */
+/* Pieces 0 and 1 are in one granule; b has opened one of them, c the other. */
 static void small_pieces_share_their_granule_and_it_is_counted_once(void)
 {
     three();
@@ -46,7 +46,7 @@ static void small_pieces_share_their_granule_and_it_is_counted_once(void)
     EXPECT_EQ(order(a, IPC_FREE, 1, 0), CUDA_SUCCESS);
     HOLDS(3, 2);
     rest_is_exact(3, 2);
-    EXPECT_EQ(order(a, ALLOC, 0, 1000), CUDA_SUCCESS); /* a new granule: that one is the importers' */
+    EXPECT_EQ(order(a, ALLOC, 0, 1000), CUDA_SUCCESS); /* a new granule: the old one belongs to the importers */
     HOLDS(3, 4);
     EXPECT_EQ(order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
     HOLDS(3, 4);
@@ -75,7 +75,7 @@ static void an_importers_context_takes_what_it_opened_along(void)
     char byte = 0;
     EXPECT_EQ(pipe(go) + pipe(done), 0);
     pid_t pid = fork();
-    if (pid == 0) { /* opens, then destroys its context, and lives on */
+    if (pid == 0) { /* opens, then destroys its context, and continues */
         CUipcMemHandle h;
         CUdeviceptr p;
         CUcontext own;
@@ -100,7 +100,7 @@ static void an_importers_context_takes_what_it_opened_along(void)
     end(a, false), end(c, false);
 }
 
-/* With the table of shared allocations full, importers pay: too much is counted, never too little, and all of it comes back. */
+/* If the table of shared allocations is full, importers are charged: too much is counted, never too little, and all of it is refunded. */
 static void a_full_table_of_shared_allocations_never_lets_a_byte_through(void)
 {
     shell("rm -r %s && LD_PRELOAD= %s create %s --objects 4 --card " CARDS " >/dev/null", container_directory, getenv("SLICE"), container_directory);
@@ -127,8 +127,8 @@ static void hold_up(void *unused)
     (void)unused;
 }
 
-/* This driver gives linear memory back while work of the stream runs, and its address to the next one. What the other process has
- * open is there still. */
+/* This driver frees linear memory while work of the stream runs, and gives its address to the next allocation. The memory that the other process
+ * has open still exists. */
 static void at_the_address_of_what_another_process_has_open_there_is_more(void)
 {
     int go[2], done[2];
@@ -161,7 +161,7 @@ static void at_the_address_of_what_another_process_has_open_there_is_more(void)
     int status = write(go[1], "x", 1) != 1;
     waitpid(pid, &status, 0);
     EXPECT_EQ(status, 0);
-    usleep(100000); /* the dead are looked for every 50 ms */
+    usleep(100000); /* dead processes are looked for every 50 ms */
     EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
 }
 
@@ -176,7 +176,7 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
     EXPECT_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuIpcCloseMemHandle(4096), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemAlloc_v2(&p, MIB) + cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
-    EXPECT_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_ERROR_INVALID_CONTEXT); /* not within one process */
+    EXPECT_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_ERROR_INVALID_CONTEXT); /* not allowed within one process */
     EXPECT_EQ(held(CARD_A), CONTEXT + 2 * MIB);
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
     EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
@@ -184,8 +184,8 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
 
 int main(void)
 {
-    IN(CARDS, who_opens_pays_nothing_while_the_maker_pays);
-    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, an_opener_pays_nothing_while_the_maker_pays);
+    IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, small_pieces_share_their_granule_and_it_is_counted_once);
     IN(CARDS, a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed);
     IN(CARDS, an_importers_context_takes_what_it_opened_along);

@@ -1,5 +1,5 @@
-/* What simgpu's own ledger says of this container, on the card that the tests use; and what a test of pools, graphs and
- * capture calls beyond check.h. */
+/* Queries simgpu's own ledger for this container, on the card that the tests use. Also has the declarations that tests of pools, graphs and
+ * captures need beyond check.h. */
 #ifndef JUDGE_H
 #define JUDGE_H
 
@@ -43,7 +43,7 @@ static inline unsigned long long left(void)
     } while (0)
 #define EXPECT_NEVER_OVER EXPECT(judged("peak") <= QUOTA)
 
-/* Takes linear memory until only so much is left. */
+/* Takes linear memory until only `bytes` are left. */
 static inline CUdeviceptr leave_only(unsigned long long bytes)
 {
     CUdeviceptr p = 0;

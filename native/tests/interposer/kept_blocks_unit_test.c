@@ -1,5 +1,5 @@
-/* Blocks that were freed near the quota and kept: given back to the driver before a capture may begin, also where another thread
- * is just doing it. Here the test is the driver. */
+/* Blocks that were freed near the quota and kept must be given back to the driver before a capture may begin, even if another thread is just
+ * doing that. Here the test acts as the driver. */
 #include "check.h"
 #include "resolve/real.h"
 #include "ledger/process.h"
@@ -86,7 +86,7 @@ static void a_block_is_kept_once_and_used_again(void)
     EXPECT_EQ(fr_kept_block_count, 0);
 }
 
-static void all_go_to_the_driver_when_somebody_asks_for_it(void)
+static void all_go_to_the_driver_on_request(void)
 {
     given = 0;
     for (uint32_t i = 0; i < 3; i++) keep(BLOCK + i * SIZE);
@@ -120,8 +120,8 @@ static void *gives(void *unused)
     return unused;
 }
 
-/* Else the capture that begins next would record the free. */
-static void who_asks_while_another_thread_gives_a_block_waits_for_it(void)
+/* Otherwise the capture that begins next would record the free. */
+static void a_thread_that_asks_while_another_gives_a_block_waits_for_it(void)
 {
     pthread_t other;
     given = 0;
@@ -142,9 +142,9 @@ int main(void)
     if (fr_process_state() != FR_ENFORCE) return puts("0 passed, 1 failed"), 1;
     pool = fr_pool_adopt(POOL, 0, 0);
     RUN(a_block_is_kept_once_and_used_again);
-    RUN(all_go_to_the_driver_when_somebody_asks_for_it);
+    RUN(all_go_to_the_driver_on_request);
     RUN(what_is_freed_in_a_threads_own_stream_is_not_kept);
     RUN(a_block_whose_context_has_gone_is_freed_all_the_same);
-    RUN(who_asks_while_another_thread_gives_a_block_waits_for_it);
+    RUN(a_thread_that_asks_while_another_gives_a_block_waits_for_it);
     FINISH;
 }

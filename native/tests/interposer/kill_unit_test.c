@@ -1,6 +1,6 @@
-/* Processes die at every instruction between two writes to the shared region, alone and in chains, while others go on
- * working. After every round: the accounts add up to the sum, nobody passed the quota, those who live have exactly what
- * they think they have. KILLS says how many must die. */
+/* Processes die at every instruction between two writes to the shared region, alone and in chains, while others continue to work. After every
+ * round the accounts must add up to the sum, the quota must not have been exceeded, and living processes must have exactly the memory that they
+ * have recorded. KILLS is the number of processes that must die. */
 #include "ledger_check.h"
 
 #include "base/point.h"
@@ -20,7 +20,7 @@
 
 #define CARDS 2
 #define QUOTA (256 * MIB)
-#define WORKERS 3      /* go on working, and are killed at random moments */
+#define WORKERS 3      /* continue to work, and are killed at random moments */
 #define VICTIMS 3      /* die at a chosen point of their work */
 #define BLOCKS 16
 #define KEYS 8
@@ -36,11 +36,11 @@ static struct board {
     uint32_t deaths_at[256];
 } *board;
 
-/* ---- what a process does ---- */
+/* ---- the work of a process ---- */
 
 struct block { uint64_t bytes; int card, object; };
 struct life {
-    struct block blocks[BLOCKS]; /* bytes 0: none */
+    struct block blocks[BLOCKS]; /* bytes 0: no block */
     int joined[BLOCKS];
     unsigned seed, number;
 };
@@ -114,7 +114,7 @@ static void one_thing(struct life *l)
         if (fr_used_units(card) * FR_UNIT_BYTES > QUOTA) atomic_fetch_add(&board->above_quota, 1);
 }
 
-/* Shared objects that are in our account, whichever way we hold them. */
+/* Units of shared objects that are in this process's account, however it holds them. */
 static uint64_t covered_units(uint32_t card)
 {
     uint64_t units = 0;
@@ -167,9 +167,9 @@ static void work(unsigned seed)
     begin_life(&l, seed);
     for (;;) {
         for (int i = 0; i < 20; i++) one_thing(&l);
-        uint32_t pause = atomic_load(&board->pause); /* odd: stand still */
+        uint32_t pause = atomic_load(&board->pause); /* odd: pause */
         if (!(pause & 1)) {
-            usleep(dice(&l, 200)); /* two processors for all */
+            usleep(dice(&l, 200)); /* all share two processors */
             continue;
         }
         look_at_oneself(&l);
@@ -178,7 +178,7 @@ static void work(unsigned seed)
     }
 }
 
-/* At its N-th point, or at its N-th time at one of them. */
+/* The process dies at its N-th point, or when it reaches one point for the N-th time. */
 struct fate { long points; const struct fr_site *only_at; bool reaps_first; };
 
 static void be_victim(unsigned seed, struct fate fate, const struct fr_site *_Atomic *died_at)
@@ -210,7 +210,7 @@ static bool note_death(int status, unsigned victim)
 static struct fate fate_of(unsigned round, unsigned victim)
 {
     unsigned sites = (unsigned)(__stop_fr_points - __start_fr_points);
-    if (victim == 0) return (struct fate){1 + round % 120, NULL, true}; /* reaps what the round before has left, and dies at it */
+    if (victim == 0) return (struct fate){1 + round % 120, NULL, true}; /* reaps the dead processes of the round before, and dies while it does so */
     if (round % 3 == 0) return (struct fate){1 + (round * 7 + victim) % 400, NULL, false};
     return (struct fate){1 + round / sites % 3, &__start_fr_points[(round + victim * 5) % sites], victim == 1};
 }
@@ -235,8 +235,8 @@ static unsigned round_of_victims(unsigned round)
     return let_die(round * 31, fates);
 }
 
-/* Some points are come by only while somebody else is halfway through a change of the same card: victims that die nowhere else. */
-static unsigned die_where_nobody_did(unsigned round)
+/* Some points are reached only while another process is halfway through a change of the same card: these victims die only there. */
+static unsigned die_at_points_not_reached_yet(unsigned round)
 {
     struct fate fates[VICTIMS];
     unsigned kills = 0;
@@ -247,7 +247,7 @@ static unsigned die_where_nobody_did(unsigned round)
     return kills;
 }
 
-static void say_where_everybody_is(void)
+static void say_where_all_are(void)
 {
     fprintf(stderr, "lock of objects %u, paused %u\n", atomic_load(&fr_shared.region->object_lock), atomic_load(&board->paused));
     for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
@@ -265,7 +265,7 @@ static bool pause_workers(void)
     atomic_store(&board->paused, 0);
     atomic_fetch_add(&board->pause, 1);
     for (double end = seconds() + 10; atomic_load(&board->paused) < WORKERS; usleep(50))
-        if (seconds() > end) return say_where_everybody_is(), false;
+        if (seconds() > end) return say_where_all_are(), false;
     return true;
 }
 
@@ -276,7 +276,7 @@ static bool has_holders(struct fr_object *o)
     return false;
 }
 
-/* Shared memory is in the account of its maker, who lives, or in its own. */
+/* Shared memory is in the account of its living maker, or in its own account. */
 static void check_objects(void)
 {
     for (uint32_t n = 0; n < fr_shared.object_count; n++) {
@@ -290,7 +290,7 @@ static void check_objects(void)
     }
 }
 
-/* Everybody stands still, the dead are reaped: is every unit in one account, and in one only? */
+/* When all processes pause and the dead ones are reaped: is every unit in exactly one account? */
 static void check_sums(uint32_t alive)
 {
     check_objects();
@@ -304,7 +304,7 @@ static void check_sums(uint32_t alive)
     EXPECT_EQ(atomic_load(&fr_shared.region->object_lock), 0);
 }
 
-/* What the dead held, by the accounts of slots whose process is gone. */
+/* True: an account of a slot whose process is gone still has a charge. */
 static bool dead_hold_something(const pid_t *workers)
 {
     for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
@@ -316,12 +316,12 @@ static bool dead_hold_something(const pid_t *workers)
 }
 
 static double slowest_return;
-static unsigned returns, late_returns; /* on a busy machine who looks does not always run */
+static unsigned returns, late_returns; /* on a busy machine the looking process does not always run */
 
 static void wait_until_charges_are_back(const pid_t *workers, double died)
 {
     while (dead_hold_something(workers) && seconds() - died < 5) {
-        fr_used(0); /* whoever looks */
+        fr_used(0); /* the look that reaps */
         usleep(500);
     }
     double took = seconds() - died;
@@ -344,7 +344,7 @@ static unsigned kill_at(const struct fr_site *site, unsigned seed)
     return note_death(status, 0);
 }
 
-/* One dies at this point, the next over what it left at that one; then somebody finds what both left. */
+/* One process dies at one point, the next one at another point while it cleans up after the first; then a third must clean up after both. */
 static void killed_at_every_pair_of_points_one_after_the_other_nothing_is_left(void)
 {
     unsigned kills = 0, sites = (unsigned)(__stop_fr_points - __start_fr_points);
@@ -357,7 +357,7 @@ static void killed_at_every_pair_of_points_one_after_the_other_nothing_is_left(v
     printf("     %u kills at %u pairs of points\n", kills, sites * sites);
 }
 
-static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
+static void killed_anywhere_no_byte_is_lost_or_kept(void)
 {
     unsigned wanted = getenv("KILLS") ? (unsigned)atoi(getenv("KILLS")) : 1000, kills = 0, round = 0;
     pid_t workers[WORKERS];
@@ -365,7 +365,7 @@ static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
     for (; kills < wanted && ok_so_far; round++) {
         kills += round_of_victims(round);
         if (round % 4 == 0) replace_one(&workers[round / 4 % WORKERS], round), kills++;
-        if (round % 3) continue; /* what died now is found by the victims of the next round */
+        if (round % 3) continue; /* the victims of the next round reap these dead processes */
         double died = seconds();
         EXPECT(pause_workers());
         if (round % 30 == 0) wait_until_charges_are_back(workers, died);
@@ -373,7 +373,7 @@ static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
         check_sums(WORKERS);
         atomic_fetch_add(&board->pause, 1);
     }
-    kills += die_where_nobody_did(round);
+    kills += die_at_points_not_reached_yet(round);
     EXPECT(pause_workers());
     fr_reap();
     check_sums(WORKERS);
@@ -404,7 +404,7 @@ static int tests(void)
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!fr_process_attach()) return 1;
     RUN(killed_at_every_pair_of_points_one_after_the_other_nothing_is_left);
-    RUN(killed_anywhere_nobody_loses_or_keeps_a_byte);
+    RUN(killed_anywhere_no_byte_is_lost_or_kept);
     RUN(every_point_was_died_at);
     FINISH;
 }

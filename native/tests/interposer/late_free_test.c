@@ -1,5 +1,5 @@
-/* Linear memory of one context, freed in a busy stream of another that ends before anybody has waited for it. It is charged as long
- * as the driver may have it, and no longer. Under a quota of 1 GiB, 256 MiB of which each context takes. */
+/* Linear memory of one context is freed in a busy stream of another context, which ends before any call has waited for the stream. The memory is
+ * charged as long as the driver may have it, and no longer. The quota is 1 GiB, of which each context takes 256 MiB. */
 #include "container.h"
 
 #define CARDS CARD_A "=1GiB,context=256MiB"
@@ -79,7 +79,7 @@ static void what_was_freed_in_a_stream_that_is_destroyed_when_idle_comes_back_at
 
 int main(void)
 {
-    static const char *policies[] = {"0", "1", "2", "3", "4", "5"}; /* some take it back in the stream, some at a synchronisation */
+    static const char *policies[] = {"0", "1", "2", "3", "4", "5"}; /* some free it in the stream, some at a synchronisation */
     for (int i = 0; i < 6; i++) {
         setenv("SIMGPU_POLICY", policies[i], 1);
         IN(CARDS, what_was_freed_in_a_context_that_is_destroyed_is_not_charged_for_ever);

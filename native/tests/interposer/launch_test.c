@@ -1,5 +1,5 @@
-/* Launches under a hard limit, with a real arbiter: 20 % of the card, so work takes five times as long as alone. Every way to
- * launch counts; what is captured does not; and whatever becomes of the arbiter or of our descriptors, nobody hangs. */
+/* Launches under a hard limit, with a real arbiter: 20 % of the card, so work takes five times as long as alone. Every way to launch counts,
+ * captured launches do not. Nothing may hang, whatever happens to the arbiter or to the library's descriptors. */
 #include "arbiter.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, uns
 #define KERNELS 20
 #define KERNEL_US 5000
 #define ALONE (KERNELS * KERNEL_US / 1e6)
-#define LONG_ENOUGH (3 * ALONE) /* five times, less what a first lease and idle credit give */
+#define LONG_ENOUGH (3 * ALONE) /* five times, less the time of a first lease and the idle credit */
 
 static CUcontext context;
 static CUfunction spin;
@@ -120,7 +120,7 @@ static void large_fills_count(void)
     for (int i = 0; i < 400; i++) EXPECT_EQ(cuMemsetD32_v2(p, 1, 64 * MIB), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
     (void)one;
-    EXPECT(seconds() - from > 3 * 400 * 64.0 * MIB / 1500e9 / 1.2); /* the card's memory: at most 1500 GB/s */
+    EXPECT(seconds() - from > 3 * 400 * 64.0 * MIB / 1500e9 / 1.2); /* the card's memory has at most 1500 GB/s */
 }
 
 /* ---- the stream's card counts, whatever context is current ---- */
@@ -165,11 +165,11 @@ static void a_stream_of_one_card_counts_there_while_another_card_is_current(void
 {
     get_ready();
     EXPECT_EQ(in_a_stream_of_a_green_context(), CUDA_SUCCESS);
-    context_on(1); /* has no limit */
+    context_on(1); /* this one has no limit */
     EXPECT(time_in_green_streams() > LONG_ENOUGH);
 }
 
-/* Nothing runs while a stream captures, so nothing waits, and what is captured is what was launched. */
+/* Nothing runs while a stream captures, so nothing waits, and exactly the launched work is captured. */
 static void captured_launches_neither_wait_nor_count(void)
 {
     get_ready();
@@ -187,7 +187,7 @@ static void captured_launches_neither_wait_nor_count(void)
 CUresult cuStreamBeginCaptureToCig(CUstream, void *);
 CUresult cuStreamEndCaptureToCig(CUstream);
 
-/* Captured for a command list of the graphics driver: they run with that. */
+/* Launches captured for a command list of the graphics driver run with that list. */
 static void launches_captured_for_graphics_neither_wait_nor_count(void)
 {
     get_ready();
@@ -204,7 +204,7 @@ static void launches_captured_for_graphics_neither_wait_nor_count(void)
     EXPECT(time_of(by_kernel) > LONG_ENOUGH); /* from then on they count again */
 }
 
-/* ---- captures that begin and end beside launches into the same stream: what is not captured counts ---- */
+/* ---- captures that begin and end beside launches into the same stream: launches that are not captured count ---- */
 
 static CUstream both;
 static _Atomic bool enough;
@@ -221,7 +221,7 @@ static void *capture_all_the_time(void *unused)
     return unused;
 }
 
-/* What kernels have taken of the card, as it says itself. */
+/* The time that kernels have used the card, by its own count. */
 static double busy_seconds(void)
 {
     char text[1 << 16] = "", command[300];
@@ -283,7 +283,7 @@ static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
         EXPECT_EQ(spin_in(spin, 60000, NULL), CUDA_SUCCESS);
         EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
     }
-    EXPECT(seconds() - from > 0.18 + 2 * 0.15); /* after each of the first two: four times as long without the card */
+    EXPECT(seconds() - from > 0.18 + 2 * 0.15); /* after each of the first two, four times its length without the card */
 }
 
 #define THREADS 6
@@ -308,8 +308,8 @@ static void threads_on_one_stream_and_on_several_are_limited_as_one(void)
     EXPECT(seconds() - from > 3 * alone && seconds() - from < 60 * alone);
 }
 
-/* The card cannot be given back before the first kernel is done, and that waits for what is launched last. */
-static void a_stream_that_waits_for_what_is_launched_later_hangs_nobody(void)
+/* The card cannot be given back before the first kernel is done, and that kernel waits for the last launch. */
+static void a_stream_that_waits_for_a_later_launch_causes_no_hang(void)
 {
     get_ready();
     CUstream waits, goes;
@@ -323,7 +323,7 @@ static void a_stream_that_waits_for_what_is_launched_later_hangs_nobody(void)
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-/* It has copies of our sockets, and no thread that answers on them. */
+/* The child has copies of the library's sockets, but no thread that uses them. */
 static void a_forked_child_that_uses_no_card_disturbs_nothing(void)
 {
     get_ready();
@@ -360,7 +360,7 @@ static void a_program_that_closes_all_descriptors_goes_on(void)
         EXPECT(time_of(by_kernel) < 30 * ALONE);
         usleep(20000);
     }
-    EXPECT(fcntl(mine, F_GETFD) >= 0); /* what it opened since is left alone */
+    EXPECT(fcntl(mine, F_GETFD) >= 0); /* a descriptor that the program opened since is not touched */
 }
 
 static void without_an_arbiter_all_goes_at_full_speed(void)
@@ -407,7 +407,7 @@ static unsigned long long own_switches(void)
     return sum;
 }
 
-static void an_idle_program_wakes_up_nobody(void)
+static void an_idle_program_wakes_no_thread(void)
 {
     get_ready();
     EXPECT_EQ(with_a_wait(), CUDA_SUCCESS);
@@ -436,13 +436,13 @@ int main(void)
     UNDER_AN_ARBITER(graphs_beside_captures_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
     UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
-    UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
+    UNDER_AN_ARBITER(a_stream_that_waits_for_a_later_launch_causes_no_hang);
     UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
     UNDER_AN_ARBITER(two_processes_share_one_limit);
     UNDER_AN_ARBITER(a_program_that_closes_all_descriptors_goes_on);
-    UNDER_AN_ARBITER(an_idle_program_wakes_up_nobody);
+    UNDER_AN_ARBITER(an_idle_program_wakes_no_thread);
     IN(LIMITED, without_an_arbiter_all_goes_at_full_speed);
-    IN(LIMITED, an_idle_program_wakes_up_nobody);
+    IN(LIMITED, an_idle_program_wakes_no_thread);
     UNDER_AN_ARBITER(when_the_arbiter_is_killed_launches_go_on_and_come_back_under_the_next_one);
     FINISH;
 }

@@ -1,4 +1,4 @@
-/* Tests of the ledger by itself: no driver, no hooks. Each test is a process of its own, in a container of its own. */
+/* Tests of the ledger alone: no driver, no hooks. Each test is a separate process in a separate container. */
 #ifndef LEDGER_CHECK_H
 #define LEDGER_CHECK_H
 
@@ -31,7 +31,7 @@ int slice_complain(const char *format, ...)
     return 1;
 }
 
-/* A new container with so much on each card. */
+/* A new container with `memory` bytes on each card. */
 static inline struct slice_request *make_container(uint64_t memory, uint32_t cards, uint32_t slots)
 {
     static struct slice_request r;
@@ -66,14 +66,14 @@ static inline void name_file(const char *name, char path[512])
     snprintf(path, 512, "%s/%s", container, name);
 }
 
-/* Seconds for one test; a sanitizer makes all a good deal slower. */
+/* Seconds for one test; a sanitizer makes everything much slower. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LONGEST_S 60
 #else
 #define LONGEST_S 20
 #endif
 
-/* 0 when the child exits with 0; -1 when it takes longer. */
+/* 0: the child exited with 0; -1: it took longer. */
 static inline int wait_for(pid_t pid)
 {
     int status = 0;
@@ -110,10 +110,10 @@ static inline int wait_for(pid_t pid)
         ok_so_far ? passed++ : failed++;                              \
     } while (0)
 
-/* All containers of a test program stand in one directory, which goes with it. */
+/* All containers of a test program are in one directory, which is removed at its end. */
 static inline int with_directory(int (*tests)(void))
 {
-    char directory[] = "/tmp/fractile-test-XXXXXX", command[64]; /* a container of its own; removed below */
+    char directory[] = "/tmp/fractile-test-XXXXXX", command[64]; /* a separate directory; removed below */
     if (!mkdtemp(directory)) return 1;
     setenv("FRACTILE_TEST_DIR", directory, 1);
     int result = tests();
@@ -121,7 +121,7 @@ static inline int with_directory(int (*tests)(void))
     return system(command) ? 1 : result;
 }
 
-static inline bool take(int card, uint64_t bytes) /* allocated, as a hook would */
+static inline bool take(int card, uint64_t bytes) /* takes memory like a hook */
 {
     struct fr_op op;
     if (fr_op_begin(&op, card, bytes) != CUDA_SUCCESS) return false;
@@ -136,7 +136,7 @@ static inline void give(int card, uint64_t bytes)
     fr_free_end(&op, bytes);
 }
 
-/* What all accounts say together. */
+/* The sum of all accounts. */
 static inline uint64_t sum_of_charges(uint32_t card)
 {
     uint64_t units = 0;

@@ -1,4 +1,4 @@
-/* The sum of a card, and who gets in. */
+/* The sum of a card, and which requests are granted. */
 #include "ledger_check.h"
 
 #include "ledger/account.h"
@@ -100,7 +100,7 @@ static void a_request_beyond_every_card_is_refused_at_once(void)
     EXPECT(!take(0, UINT64_MAX));
     EXPECT(!take(0, 1ull << 63));
     EXPECT(!take(0, (1ull << 40) + 1));
-    EXPECT(seconds() - start < 0.08); /* it waits for nobody */
+    EXPECT(seconds() - start < 0.08); /* it does not wait for other calls */
     EXPECT(take(0, 1ull << 40));
     EXPECT_EQ(atomic_load(&fr_shared.cards[0].refusals), 3);
 }
@@ -147,7 +147,7 @@ static void what_cannot_be_undone_is_counted_above_the_quota_too(void)
     EXPECT(take(0, 2 * MIB));
 }
 
-/* What the node's audit found beyond the ledger. */
+/* The bytes that the node's audit found beyond the ledger. */
 static void what_is_held_beyond_the_ledger_is_taken_off_the_quota(void)
 {
     struct slice_request *r = make_container(64 * MIB, 1, 16);
@@ -157,7 +157,7 @@ static void what_is_held_beyond_the_ledger_is_taken_off_the_quota(void)
     EXPECT(!take(0, 9 * MIB));
     EXPECT(take(0, 8 * MIB));
     EXPECT(!take(0, 1));
-    EXPECT_EQ(fr_used(0), 24 * MIB); /* the ledger itself has what the library saw */
+    EXPECT_EQ(fr_used(0), 24 * MIB); /* the ledger itself has only the bytes that the library saw */
     r->cards[0].unaccounted = 1ull << 60;
     EXPECT_EQ(slice_set(r), 0);
     EXPECT(!take(0, 1));
@@ -207,7 +207,7 @@ static void the_peak_is_what_was_kept(void)
     EXPECT_EQ(atomic_load(&fr_shared.cards[0].peak) * FR_UNIT_BYTES, 9 * MIB);
 }
 
-/* ---- before it says out of memory ---- */
+/* ---- before out of memory is returned ---- */
 
 static struct fr_op on_its_way;
 
@@ -247,8 +247,8 @@ static void a_refusal_waits_for_a_free_that_had_begun(void)
     pthread_join(t, NULL);
 }
 
-/* The first two frees give nothing back. The last one began after the request had looked for frees once more, and the driver has taken
- * its memory back already. */
+/* The first two frees refund nothing. The last one began after the request had looked for frees once more, and the driver has already freed its
+ * memory. */
 static void *free_one_within_the_other(void *unused)
 {
     struct fr_op second, last;
@@ -285,7 +285,7 @@ static void *free_nothing_again_and_again(void *none)
     struct fr_op op[2];
     unsigned i = 0;
     fr_free_begin(&op[0], 0);
-    while (!atomic_load(&done)) { /* each begins before the one before it ends: one is on its way at any time */
+    while (!atomic_load(&done)) { /* each begins before the previous one ends, so one is in progress at any time */
         i ^= 1;
         fr_free_begin(&op[i], 0);
         fr_free_end(&op[i ^ 1], 0);
@@ -294,7 +294,7 @@ static void *free_nothing_again_and_again(void *none)
     return none;
 }
 
-/* Frees that begin and end meanwhile are not the one that is waited for, and need not be waited for either. */
+/* Frees that begin and end meanwhile are not the one that the refusal waits for, and it need not wait for them. */
 static void a_refusal_waits_for_that_free_and_not_for_later_ones(void)
 {
     pthread_t t, others[2];
@@ -330,7 +330,7 @@ static void patience_outlasts_a_wait_for_a_processor_and_ends(void)
     struct fr_retry patience = {0};
     double start = seconds();
     while (fr_retry_wait(&patience)) {}
-    EXPECT(seconds() - start > 1); /* at a load of 50 who is waited for ran again after 0.3 s */
+    EXPECT(seconds() - start > 1); /* at a load of 50 the awaited process ran again after 0.3 s */
     EXPECT(seconds() - start < 5);
 }
 
@@ -338,7 +338,7 @@ static void a_refusal_that_nothing_on_its_way_can_change_comes_at_once(void)
 {
     make_container(64 * MIB, 1, 16);
     EXPECT(take(0, 62 * MIB));
-    EXPECT_EQ(fr_op_begin(&on_its_way, 0, MIB), CUDA_SUCCESS); /* without its slack it would not fit either */
+    EXPECT_EQ(fr_op_begin(&on_its_way, 0, MIB), CUDA_SUCCESS); /* even without its slack it would not fit */
     double fastest = 1;
     for (int i = 0; i < 10; i++) {
         double start = seconds();
@@ -372,7 +372,7 @@ static void sequences_come_round(void)
     EXPECT_EQ(sum_of_charges(0), 0);
 }
 
-/* Another account saw operation q applied; 2^19 operations later q comes again, is begun, and its process dies. */
+/* Another account saw operation q applied. 2^19 operations later the sequence is q again, the operation is begun, and its process dies. */
 static void an_old_record_of_a_sequence_is_not_believed_when_it_comes_round(void)
 {
     make_container(64 * MIB, 1, 16);
@@ -407,7 +407,7 @@ static void a_scribbled_sum_refuses_and_neither_crashes_nor_hangs(void)
     }
 }
 
-static void scribbled_slots_and_objects_crash_and_hang_nobody(void)
+static void overwritten_slots_and_objects_cause_no_crash_and_no_hang(void)
 {
     unsigned char *p;
     make_container(64 * MIB, 2, 16);
@@ -555,7 +555,7 @@ static int tests(void)
     RUN_ALONE(sequences_come_round);
     RUN_ALONE(an_old_record_of_a_sequence_is_not_believed_when_it_comes_round);
     RUN_ALONE(a_scribbled_sum_refuses_and_neither_crashes_nor_hangs);
-    RUN_ALONE(scribbled_slots_and_objects_crash_and_hang_nobody);
+    RUN_ALONE(overwritten_slots_and_objects_cause_no_crash_and_no_hang);
     RUN_ALONE(a_crowd_of_processes_never_passes_the_quota_and_loses_no_charge);
     RUN_ALONE(threads_of_a_process_lose_no_charge);
     RUN_ALONE(costs);

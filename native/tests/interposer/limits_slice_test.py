@@ -1,4 +1,4 @@
-"""fractile-slice as people use it: what it makes, changes, shows, and says when something is wrong."""
+"""fractile-slice on the command line: what it makes, changes and shows, and its messages for mistakes."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def set_changes_what_is_named_and_nothing_else(directory: Path) -> None:
     assert (directory / "limits").stat().st_ino == before, "programs have the page mapped"
 
 
-def everybody_may_write_the_region_and_nobody_the_limits(directory: Path) -> None:
+def all_may_write_the_region_and_none_the_limits(directory: Path) -> None:
     ok("create", directory, "--card", "GPU-1=1GiB")
     assert (directory / "limits").stat().st_mode & 0o777 == 0o644
     assert (directory / "shared/region").stat().st_mode & 0o777 == 0o666
@@ -243,7 +243,7 @@ def help_names_every_command_and_key(directory: Path) -> None:
 TESTS: list[Callable[[Path], None]] = [
     what_was_asked_for_is_what_json_says,
     set_changes_what_is_named_and_nothing_else,
-    everybody_may_write_the_region_and_nobody_the_limits,
+    all_may_write_the_region_and_none_the_limits,
     a_new_container_has_a_new_region,
     show_is_a_table_of_cards_and_processes,
     mistakes_are_told_in_one_sentence,

@@ -1,4 +1,4 @@
-/* Files that cannot be used: always a refusal and one clear line, never a crash, a hang or an exit. And the page's sequence lock. */
+/* Files that cannot be used always cause a refusal and one clear message, never a crash, a hang or an exit. Also tests the page's sequence lock. */
 #include "ledger_check.h"
 
 #include "ledger/ledger.h"
@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <sys/mount.h>
 
-static char said[4096]; /* on stderr by the last refusal */
+static char said[4096]; /* output of the last refusal on stderr */
 
-/* Asks for memory and keeps what was said. */
+/* Requests memory and keeps the output. */
 static bool refused(void)
 {
     char path[512];
@@ -241,7 +241,7 @@ static void a_region_that_cannot_be_written_is_refused(void)
     umount(container);
 }
 
-static void something_that_is_no_file_hangs_nobody(void)
+static void something_that_is_not_a_file_causes_no_hang(void)
 {
     char path[512];
     make_container(MIB, 1, 4);
@@ -295,7 +295,7 @@ static void a_page_that_is_never_finished_is_not_used(void)
 
 static _Atomic bool stop;
 
-/* As slice_set does, and much faster. */
+/* Like slice_set, but much faster. */
 static void *write_pairs(void *unused)
 {
     (void)unused;
@@ -360,7 +360,7 @@ static int tests(void)
     RUN_ALONE(a_region_with_impossible_counts_is_refused);
     RUN_ALONE(a_region_with_holes_is_refused);
     RUN_ALONE(a_region_that_cannot_be_written_is_refused);
-    RUN_ALONE(something_that_is_no_file_hangs_nobody);
+    RUN_ALONE(something_that_is_not_a_file_causes_no_hang);
     RUN_ALONE(a_region_put_in_place_of_the_one_in_use_is_not_touched);
     RUN_ALONE(a_writer_that_died_in_the_middle_leaves_the_last_good_numbers);
     RUN_ALONE(a_page_that_is_never_finished_is_not_used);

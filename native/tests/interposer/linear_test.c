@@ -1,4 +1,4 @@
-/* Linear, pitched and managed memory under a quota: never a byte beyond it, and nothing refused that would have fitted. */
+/* Linear, pitched and managed memory under a quota: never a byte beyond it, and no request is refused that would have fitted. */
 #include "container.h"
 
 #include <pthread.h>
@@ -30,13 +30,13 @@ static void all_that_is_called_free_can_be_taken_at_once_as_tensorflow_does(void
     context_on(0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 5000), CUDA_SUCCESS);
     size_t all = free_bytes();
-    EXPECT_EQ(all, 255 * MIB / 2 / MIB * 2 * MIB); /* the quota is 513 MiB: its last granule is only half there */
+    EXPECT_EQ(all, 255 * MIB / 2 / MIB * 2 * MIB); /* the quota is 513 MiB: only half of its last granule is within it */
     EXPECT_EQ(cuMemAlloc_v2(&p, all), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), 0);
     EXPECT(peak(CARD_A) <= 513 * MIB);
 }
 
-static void who_is_refused_and_frees_can_ask_again_as_pytorch_does(void)
+static void a_program_that_is_refused_and_frees_can_ask_again_as_pytorch_does(void)
 {
     CUdeviceptr cache[64], p;
     int n = 0;
@@ -76,13 +76,13 @@ static void with_a_full_quota_a_small_allocation_still_finds_the_last_hole(void)
     EXPECT_EQ(cuMemAlloc_v2(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemFree_v2(p[100]), CUDA_SUCCESS);
     EXPECT_EQ(cuMemFree_v2(p[300]), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemAlloc_v2(&more, 4097), CUDA_ERROR_OUT_OF_MEMORY); /* two holes are not one */
+    EXPECT_EQ(cuMemAlloc_v2(&more, 4097), CUDA_ERROR_OUT_OF_MEMORY); /* two holes do not make one */
     EXPECT_EQ(cuMemAlloc_v2(&more, 4096), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAlloc_v2(&more, 513), CUDA_SUCCESS);
     EXPECT_EQ(peak(CARD_A), QUOTA);
 }
 
-/* Many threads at the margin: each knows how many of its pieces fit in any case. */
+/* Many threads near the quota: each knows how many of its pieces must fit. */
 enum { THREADS = 6 };
 
 static CUcontext shared_context;
@@ -122,7 +122,7 @@ static void threads_that_share_the_last_granule_never_pass_the_quota(void)
     EXPECT_EQ(peak(CARD_A), QUOTA);
     EXPECT_EQ(held(CARD_A), QUOTA);
     EXPECT_EQ(used(), QUOTA);
-    EXPECT_EQ(refused, 0); /* a hole of all that is on its way stays free all the time */
+    EXPECT_EQ(refused, 0); /* a hole as large as all calls in progress stays free all the time */
 }
 
 static void *churn_granules(void *seed_at)
@@ -263,7 +263,7 @@ static void *fill_card(void *unused)
     return unused;
 }
 
-/* A refusal looks at all processes of the container. */
+/* A refusal looks at all processes of the container, which takes stack. */
 static void a_thread_with_the_smallest_stack_is_refused_as_any_other(void)
 {
     pthread_attr_t small;
@@ -278,7 +278,7 @@ int main(void)
 {
     IN(FULL, a_quota_holds_to_the_granule);
     IN(CARD_A "=513MiB,context=256MiB", all_that_is_called_free_can_be_taken_at_once_as_tensorflow_does);
-    IN(FULL, who_is_refused_and_frees_can_ask_again_as_pytorch_does);
+    IN(FULL, a_program_that_is_refused_and_frees_can_ask_again_as_pytorch_does);
     IN(FULL, small_allocations_share_granules_that_are_charged_once);
     IN(FULL, with_a_full_quota_a_small_allocation_still_finds_the_last_hole);
     IN(FULL, threads_that_share_the_last_granule_never_pass_the_quota);

@@ -1,4 +1,4 @@
-/* The book of granules, step by step in orders that threads meet only now and then. Here the test is the driver. */
+/* The records of granules, step by step in orders that threads rarely produce. Here the test acts as the driver. */
 #include "check.h"
 #include "ledger/objects.h"
 #include "memory/granules.h"
@@ -45,7 +45,7 @@ static void a_granule_is_added_with_its_first_piece_and_emptied_with_its_last(vo
     EXPECT_EQ(unbooked(&one), 1);
 }
 
-/* The driver freed the first piece and gave its place away before the free came back to the book. */
+/* The driver freed the first piece and reused its place before the free was recorded. */
 static void a_piece_booked_where_one_is_being_freed_keeps_the_granule(void)
 {
     struct fr_piece one = piece_at(BASE, 512), two = one;
@@ -86,7 +86,7 @@ static void a_shared_granule_leaves_its_object_and_empties_nothing(void)
     EXPECT_EQ(object, 5);
 }
 
-/* Others hold on to that memory, so what comes now at its address is more. */
+/* Other processes still hold that memory, so a new allocation at its address is additional memory. */
 static void beside_a_shared_granule_whose_pieces_are_all_being_freed_there_is_another(void)
 {
     uint32_t emptied;
@@ -144,7 +144,7 @@ static void granules_go_with_their_context_and_with_no_other(void)
     EXPECT_EQ(unbooked(&pieces[2]), 1);
 }
 
-/* The driver may give the addresses away before the library knows that the context has gone. */
+/* The driver may reuse the addresses before the library knows that the context is gone. */
 static void at_the_address_of_a_context_that_ends_there_is_another_granule(void)
 {
     int object;

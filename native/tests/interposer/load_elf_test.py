@@ -1,4 +1,5 @@
-"""What the library's file promises to a loader: the built one, and the portable ones of both architectures."""
+"""Properties of the library's file that matter to a loader: the built one, and the portable ones of both
+architectures."""
 
 import os
 import sys
@@ -59,7 +60,7 @@ def test_the_portable_libraries_load_on_glibc_2_17() -> None:
 
 
 def test_the_portable_library_is_the_one_that_runs_here() -> None:
-    """Its own dlsym answers, in a program of this machine's C library."""
+    """Its own dlsym works in a program with this machine's C library."""
     portable()
     library = Path(os.environ["OUT"]) / "portable" / os.uname().machine / "libfractile.so"
     script = (

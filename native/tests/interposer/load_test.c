@@ -1,4 +1,4 @@
-/* Processes under the library: forks, vforks, threads, closed descriptors, and programs that only look. */
+/* Processes under the library: forks, vforks, threads, closed descriptors, and programs that only look functions up. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ static int status_of(pid_t child)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Every lookup there is; 0 when all came back right. */
+/* Makes every kind of lookup; 0: all results were right. */
 static int looks_everywhere(void)
 {
     void *p = NULL;
@@ -75,7 +75,7 @@ static int sixteen_threads(void)
     return wrong;
 }
 
-/* In children, so that each time all of them are the first. */
+/* In child processes, so that each time the threads make the first lookup of their process. */
 static void threads_may_all_be_the_first_to_look(void)
 {
     for (int i = 0; i < 10; i++) {

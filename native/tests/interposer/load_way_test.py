@@ -1,4 +1,4 @@
-"""The ways in which the library gets into a process, and what it does to a process that has no use for it."""
+"""The ways in which the library gets into a process, and its effects on a process that does not need it."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import suite
 OUT, DRIVER, LIBRARY = (Path(os.environ[name]) for name in ("OUT", "DRIVER", "LIBFRACTILE"))
 FINDER = OUT / "tests/interposer/plugin_finder.so"
 
-# What a program finds: the file that the function of the driver lies in, and how many devices the driver shows it.
+# Prints the file that contains the driver function that the program found, and the number of devices that it sees.
 PROBE = """
 import ctypes, sys
 class Info(ctypes.Structure):
@@ -99,8 +99,8 @@ def test_a_linked_program_is_bound_to_it_either_way() -> None:
             assert status == "0"
 
 
-# Says before its first call whether the driver is loaded already, and whether dlerror has anything to say; then calls.
-# With an argument, that is where the driver is from now on.
+# Prints before its first call whether the driver is loaded already, and whether dlerror reports an error; then calls.
+# With an argument, the driver is at that path from then on.
 SHOW = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -236,7 +236,7 @@ def test_a_program_without_cuda_opens_nothing_more() -> None:
 
 
 def test_programs_with_sanitizers_start_under_it() -> None:
-    """Their start calls dlsym while strcmp is not there yet."""
+    """Their initialisation calls dlsym when strcmp does not work yet."""
     source = (
         '#include <dlfcn.h>\n#include <stdio.h>\nint main(void)\n{ void *h = dlopen("libcuda.so.1", 2);\n'
         'int (*init)(unsigned) = (int (*)(unsigned))dlsym(h, "cuInit"); printf("%d\\n", init(0)); return 0; }\n'

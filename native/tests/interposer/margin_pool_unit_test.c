@@ -1,5 +1,5 @@
-/* Pools for the last of the quota, in an order that threads meet only now and then. Here the test is the driver, and one that
- * keeps what an empty pool has until it is asked for it. */
+/* Pools for the last bytes of the quota, in an order that threads rarely produce. Here the test acts as the driver: one that keeps the memory of
+ * an empty pool until it is trimmed. */
 #include "check.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -101,8 +101,8 @@ static void another_takes_too(void)
     usleep(20000); /* it may wait for this call */
 }
 
-/* Whoever looks for a place drops pools that are empty, also one from which another is just about to allocate. */
-static void a_pool_that_was_dropped_while_somebody_allocated_from_it_gives_all_back(void)
+/* A thread that looks for a place drops empty pools, even one from which another thread is about to allocate. */
+static void a_pool_that_was_dropped_while_a_thread_allocated_from_it_gives_all_back(void)
 {
     meanwhile = another_takes_too;
     CUdeviceptr first = take();
@@ -121,6 +121,6 @@ int main(void)
 {
     be_the_driver();
     if (fr_process_state() != FR_ENFORCE) return puts("0 passed, 1 failed"), 1;
-    RUN(a_pool_that_was_dropped_while_somebody_allocated_from_it_gives_all_back);
+    RUN(a_pool_that_was_dropped_while_a_thread_allocated_from_it_gives_all_back);
     FINISH;
 }

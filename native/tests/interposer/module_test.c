@@ -1,4 +1,5 @@
-/* Modules and libraries: variables when they are loaded, code when it is first used, all back when they go. */
+/* Modules and libraries: variables are charged when they are loaded, code when it is first used, and everything is refunded when they are
+ * unloaded. */
 #include "container.h"
 
 #include <elf.h>
@@ -41,7 +42,7 @@ static void variables_count_at_the_load_and_code_at_the_first_launch(void)
     EXPECT_EQ(used(), CONTEXT);
     what_is_charged_is_what_is_held();
     EXPECT(cuModuleUnload(NULL) != CUDA_SUCCESS);
-    EXPECT_EQ(cuModuleLoadData(&m, spin_ptx), CUDA_SUCCESS); /* handles come back: the new function is not taken for the old one */
+    EXPECT_EQ(cuModuleLoadData(&m, spin_ptx), CUDA_SUCCESS); /* handles are reused: the new function is not taken for the old one */
     EXPECT_EQ(cuModuleGetFunction(&f, m, "spin"), CUDA_SUCCESS);
     EXPECT_EQ(spin_in(f, 1, NULL), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT + 6 * MIB);
@@ -126,7 +127,7 @@ static void machine_code_counts_by_the_size_of_its_file(void)
 
 /* ---- fat binaries ---- */
 
-/* A program for one generation of cards: so much code, and variables that are only described. */
+/* A program for one generation of cards: `code` bytes of code, and variables that are only described. */
 struct program {
     unsigned arch;
     size_t code, variables;
@@ -144,7 +145,7 @@ static unsigned char *put_entry(unsigned char *at, struct program p)
     return at + sizeof entry + p.code;
 }
 
-/* Of programs up to one of no code. */
+/* A fat binary of these programs; the list ends with one without code. */
 static void *fat_binary(const struct program *programs)
 {
     struct { uint32_t magic; uint16_t version, bytes; uint64_t rest; } head = {0xba55ed50u, 1, 16, 0};
@@ -213,7 +214,7 @@ static void a_wrapper_stands_for_the_fat_binary_that_it_points_to(void)
     what_is_charged_is_what_is_held();
 }
 
-/* It says that it is packed, and is not: nobody knows what would come out. */
+/* It is marked as packed, but is not, so its contents are unknown. */
 static void what_cannot_be_read_is_not_loaded(void)
 {
     CUmodule m;
@@ -276,7 +277,7 @@ static void a_library_is_loaded_and_charged_in_each_context_by_itself(void)
     EXPECT_EQ(used(), held(CARD_B));
 }
 
-/* A stream's handle comes back for one of another context: the kernel's code is not there. */
+/* A stream's handle is reused for a stream of another context, in which the kernel's code is not loaded. */
 static void a_kernel_is_looked_up_again_when_streams_went(void)
 {
     CUlibrary l;
@@ -301,7 +302,7 @@ static void a_kernel_is_looked_up_again_when_streams_went(void)
     EXPECT_EQ(used(), held(CARD_B));
 }
 
-/* Where there is one context, nobody asks which one is current: until there are two. */
+/* While there is only one context, the library does not check which one is current. */
 static void a_kernel_counts_in_a_second_context_after_launches_in_the_first(void)
 {
     CUlibrary l;
@@ -387,7 +388,7 @@ static void modules_go_with_their_context(void)
     EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     what_is_charged_is_what_is_held();
-    for (int i = 0; i < 20; i++) { /* handles of functions come back */
+    for (int i = 0; i < 20; i++) { /* handles of functions are reused */
         EXPECT_EQ(cuModuleLoadData(&m, spin_ptx), CUDA_SUCCESS);
         EXPECT_EQ(cuModuleGetFunction(&f, m, "spin"), CUDA_SUCCESS);
         EXPECT_EQ(spin_in(f, 1, NULL), CUDA_SUCCESS);
@@ -440,7 +441,7 @@ static void a_text_with_every_kind_of_variable_is_bounded_rightly(void)
     what_is_charged_is_what_is_held();
 }
 
-/* ---- drivers that do it in other ways ---- */
+/* ---- drivers with other policies ---- */
 
 static unsigned seed, draws;
 static unsigned draw(unsigned sides) { return (unsigned)((seed * 2654435761u + ++draws * 2246822519u) >> 7) % sides; }
@@ -491,7 +492,7 @@ static void unload_any(struct any *a)
     a->module = NULL;
 }
 
-/* Whatever the driver packs and when it loads: what is charged covers what is held, and all of it comes back. */
+/* However the driver packs and loads, the charge covers the held memory, and all of it is refunded in the end. */
 static void no_driver_holds_more_than_is_charged(void)
 {
     struct any all[24] = {{0}};

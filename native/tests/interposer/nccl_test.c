@@ -1,5 +1,5 @@
-/* Eight ranks on two cards, as a collective library sets them up: each gives its buffers to all others as a descriptor and as an
- * IPC handle, all join one multicast team and bind to it; then everything goes, in random order, some of them killed. */
+/* Eight ranks on two cards, set up like those of a collective library: each shares its buffers with all others as a descriptor and as an IPC
+ * handle, and all join one multicast team and bind to it. Then everything is freed in random order, and some ranks are killed. */
 #include "worker.h"
 
 #define RANKS 8
@@ -17,7 +17,7 @@ static unsigned dice(unsigned sides)
     return (seed >> 8) % sides;
 }
 
-/* What the driver holds and what the container believes are the same, on both cards. */
+/* The driver's ledger and the container's agree on both cards. */
 static void agree(int line)
 {
     static const char *const card[2] = {CARD_A, CARD_B};

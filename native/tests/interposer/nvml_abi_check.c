@@ -1,5 +1,5 @@
-/* Compiled, never run, where an nvml.h of 13.5 is at hand: our layouts against the vendor's, whose names are used here, so
- * ours are taken from nvml_abi.h under other names. */
+/* Compiled, never run, if an nvml.h of 13.5 is available: compares the layouts of nvml_abi.h with the vendor's. The vendor's names are used here,
+ * so those of nvml_abi.h are included under other names. */
 #include <nvml.h>
 #include <stddef.h>
 

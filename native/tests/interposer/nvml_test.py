@@ -19,7 +19,7 @@ LIBRARY = OUT / "interposer" / "libfractile.so"
 HOST = Path(os.environ["SIMGPU_DIR"]) / ("" if "INSIDE" in os.environ else "four")
 UUIDS = [f"GPU-00000000-0000-4000-8000-00000000000{i}" for i in range(4)]
 BUS_IDS = [f"00000000:{7 + i:02X}:00.0" for i in range(4)]
-OURS = [3, 1]  # as the agent lists them; the driver's order is the other one
+OURS = [3, 1]  # in the agent's order; the driver's order is the reverse
 QUOTA = {3: 512 * MIB, 1: 256 * MIB}
 CONTEXT = 100 * MIB
 
@@ -99,7 +99,7 @@ def holder(card: int, size: int, *, neighbour: bool = False) -> Iterator[subproc
     finally:
         child.kill()
         child.communicate()
-        time.sleep(0.1)  # by then it must be forgotten
+        time.sleep(0.1)  # by then the process must be removed from the ledger
 
 
 def handle(card: int):
@@ -114,7 +114,7 @@ def refused(error: type[Exception], call, *arguments) -> None:
     raise AssertionError(f"{call.__name__}{arguments} was not refused")
 
 
-# ---- which cards there are ----
+# ---- the list of cards ----
 
 
 def test_only_the_containers_cards_are_counted_and_they_are_numbered_from_0_in_the_drivers_order() -> None:
@@ -230,7 +230,7 @@ def test_a_changed_quota_is_seen_within_100_ms_also_below_what_is_held() -> None
 # ---- processes ----
 
 
-def test_the_containers_processes_are_listed_with_their_bytes_and_nobody_else() -> None:
+def test_only_the_containers_processes_are_listed_with_their_bytes() -> None:
     with holder(3, 100 * MIB, neighbour=True), holder(3, 64 * MIB) as first, holder(3, 32 * MIB) as second:
         found = {p.pid: p.usedGpuMemory for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle(3))}
         assert found == {first.pid: 164 * MIB, second.pid: 132 * MIB}
@@ -299,7 +299,7 @@ def test_utilisation_is_the_containers_gpu_time_of_late() -> None:
             ours, at = account_of(pid, 0)
             ours.write(ours.region, "account", at, gpu_ns=int((time.monotonic() - started) * percent * 1e7))
         rates = nvml.nvmlDeviceGetUtilizationRates(handle(3))
-        assert 30 <= rates.gpu <= 90, rates.gpu  # all of it is counted in the last half of the time
+        assert 30 <= rates.gpu <= 90, rates.gpu  # all of it counts in the last half of the time
         samples = {s.pid: s.smUtil for s in nvml.nvmlDeviceGetProcessUtilization(handle(3), 0)}
         assert set(samples) == {first.pid, second.pid}
         assert 2 <= samples[first.pid] / samples[second.pid] <= 4, samples
@@ -308,17 +308,17 @@ def test_utilisation_is_the_containers_gpu_time_of_late() -> None:
         assert nvml.nvmlDeviceGetUtilizationRates(handle(1)).gpu == 0
         info = nvml.nvmlDeviceGetProcessesUtilizationInfo(handle(3), 0)
         assert {p.pid for p in info} == {first.pid, second.pid}
-        for _ in range(3):  # what was long ago counts no more
+        for _ in range(3):  # work of long ago no longer counts
             time.sleep(0.6)
             rates = nvml.nvmlDeviceGetUtilizationRates(handle(3))
         assert rates.gpu == 0
 
 
-def test_utilisation_of_nobody_is_not_found() -> None:
+def test_utilisation_without_a_process_is_not_found() -> None:
     refused(nvml.NVMLError_NotFound, nvml.nvmlDeviceGetProcessUtilization, handle(1), 0)
 
 
-# ---- what an administrator sets, and the rest ----
+# ---- administrator settings, and others ----
 
 
 def test_nothing_that_the_card_shares_can_be_set() -> None:
@@ -360,7 +360,7 @@ def test_names_clocks_and_errors_of_the_card_pass_through() -> None:
     assert field.nvmlReturn == 0
 
 
-# ---- other ways to reach it ----
+# ---- other ways to reach NVML ----
 
 COUNT = """
 import pynvml as n

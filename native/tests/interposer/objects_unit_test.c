@@ -1,4 +1,4 @@
-/* Memory that several processes hold: one account has it, at every moment, until the last one lets go. */
+/* Memory that several processes hold: at every moment exactly one account has it, until the last process frees it. */
 #include "ledger/account.h"
 #include "ledger/descriptor.h"
 #include "ledger/ledger.h"
@@ -16,7 +16,7 @@
 
 static const struct fr_key KEY = {4711, 1}, OTHER = {4711, 2};
 
-/* Another process that does what it is told, one letter at a time. */
+/* Another process that follows orders of one letter each. */
 struct partner { pid_t pid; int to, from; };
 
 static void obey(int from, int to)
@@ -81,7 +81,7 @@ static uint64_t own_bytes(int object)
     return atomic_load(&o->state) == FR_OBJECT_OWN ? fr_charged_units(&o->own) * FR_UNIT_BYTES : 0;
 }
 
-static void what_nobody_made_cannot_be_joined(void)
+static void what_was_never_made_cannot_be_joined(void)
 {
     begin();
     EXPECT_EQ(fr_object_join(KEY), FR_NO_OBJECT);
@@ -204,9 +204,9 @@ static void of_two_importers_from_elsewhere_one_pays(void)
 {
     begin();
     struct partner first = start();
-    EXPECT(ask(first, 's') >= 0); /* nobody here had it: it pays, and says so */
+    EXPECT(ask(first, 's') >= 0); /* no process here had it: it is charged, and reports that */
     struct fr_op op;
-    EXPECT_EQ(fr_op_begin(&op, 0, 8 * MIB), CUDA_SUCCESS); /* the second thought so too */
+    EXPECT_EQ(fr_op_begin(&op, 0, 8 * MIB), CUDA_SUCCESS); /* the second process has recorded that, too */
     bool made;
     int o = fr_object_claim(0, 8 * MIB, KEY, &made);
     EXPECT(!made && !fr_object_covers(o));
@@ -248,11 +248,11 @@ static void what_a_holder_is_charged_more_goes_with_the_last_one(void)
     int o = fr_object_share(0, 0, KEY);
     struct partner importer = start();
     EXPECT_EQ(ask(importer, 'j'), o);
-    EXPECT(fr_object_charge(o, KEY, 2 * MIB)); /* while its maker holds it, in the maker's account */
+    EXPECT(fr_object_charge(o, KEY, 2 * MIB)); /* while its maker holds it, it is in the maker's account */
     EXPECT_EQ(fr_used_here(0), 2 * MIB);
     EXPECT_EQ(fr_object_leave(o), 0);
     EXPECT_EQ(own_bytes(o), 2 * MIB);
-    EXPECT(fr_object_charge(o, KEY, 128 * MIB)); /* above the quota, too */
+    EXPECT(fr_object_charge(o, KEY, 128 * MIB)); /* even above the quota */
     EXPECT(!fr_object_charge(o, OTHER, MIB));
     EXPECT_EQ(fr_used_here(0), 0);
     EXPECT_EQ(fr_used(0), 130 * MIB);
@@ -294,22 +294,22 @@ static void a_full_table_says_so(void)
     EXPECT_EQ(fr_object_share(0, MIB, KEY), 5);
 }
 
-static void a_process_stopped_in_the_middle_of_a_change_hangs_nobody(void)
+static void a_process_stopped_in_the_middle_of_a_change_causes_no_hang(void)
 {
     begin();
     EXPECT(take(0, 8 * MIB));
     struct partner other = start();
     ask(other, 'h');
-    uint32_t slot = 1 - fr_shared.slot; /* the other one's */
+    uint32_t slot = 1 - fr_shared.slot; /* the other process's slot */
     atomic_store(&fr_shared.region->object_lock, slot + 1);
     double start = seconds();
     EXPECT_EQ(fr_object_share(0, 8 * MIB, KEY), FR_NO_OBJECT);
     EXPECT(seconds() - start < 3);
-    killed(other); /* whoever reaps it lets the lock go */
+    killed(other); /* the process that reaps it releases the lock */
     EXPECT(fr_object_share(0, 8 * MIB, KEY) >= 0);
 }
 
-/* While an import is looked at whose owner is not known, it may hold what was exported, even if no descriptor says so. */
+/* While an import of unknown origin is examined, it may hold the exported memory, even if no descriptor shows that. */
 static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
 {
     for (int end = 0; end < 2; end++) {
@@ -328,14 +328,14 @@ static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
         EXPECT_EQ(fr_used(0), 0);
         EXPECT(take(0, 8 * MIB));
         o = fr_object_share(0, 8 * MIB, fr_descriptor_key());
-        EXPECT_EQ(fr_object_leave(o), 8 * MIB); /* nobody looks any more */
+        EXPECT_EQ(fr_object_leave(o), 8 * MIB); /* no import is examined any more */
         give(0, 8 * MIB);
     }
 }
 
 static int tests(void)
 {
-    RUN_ALONE(what_nobody_made_cannot_be_joined);
+    RUN_ALONE(what_was_never_made_cannot_be_joined);
     RUN_ALONE(the_last_one_frees_what_it_made);
     RUN_ALONE(one_that_is_held_twice_is_freed_at_the_second_time);
     RUN_ALONE(an_importer_pays_nothing_while_the_maker_holds_on);
@@ -351,7 +351,7 @@ static int tests(void)
     RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
     RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
     RUN_ALONE(a_full_table_says_so);
-    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);
+    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_causes_no_hang);
     RUN_ALONE(what_was_exported_stays_charged_while_an_import_is_looked_at);
     FINISH;
 }

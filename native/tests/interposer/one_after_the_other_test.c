@@ -1,4 +1,4 @@
-/* Programs of a container that run one after the other: what the last one held is free when the next one asks. */
+/* Programs of a container that run one after the other: memory of the last one is free when the next one requests memory. */
 #include "container.h"
 
 #define CARDS CARD_A "=1GiB,context=256MiB"
@@ -11,13 +11,13 @@ static void asks_and_takes(void)
     EXPECT_EQ(cuMemAlloc_v2(&p, 200 * MIB), 0);
 }
 
-static void each_finds_all_that_is_left_by_nobody(void)
+static void each_finds_the_whole_quota_free(void)
 {
     for (int i = 0; i < 6 && ok_so_far; i++) EXPECT(run_child(asks_and_takes));
 }
 
 int main(void)
 {
-    IN(CARDS, each_finds_all_that_is_left_by_nobody);
+    IN(CARDS, each_finds_the_whole_quota_free);
     FINISH;
 }

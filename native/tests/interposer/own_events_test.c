@@ -1,4 +1,4 @@
-/* The library's events are not the program's to use, though the driver gives it their handles: the program destroyed events that had them before. */
+/* A program must not be able to use the library's events, even though it may know their handles: events that it destroyed had them before. */
 #include "arbiter.h"
 
 #define EVENTS 64
@@ -15,7 +15,7 @@ CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
 #define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
 
 static CUfunction spin;
-#define STREAMS 8 /* each with events of the library's */
+#define STREAMS 8 /* each with events of the library */
 static CUstream streams[STREAMS], stream, other;
 static CUevent old_events[EVENTS];
 
@@ -68,10 +68,10 @@ static void an_old_handle_is_answered_as_one_that_does_not_exist(void)
         EXPECT(cuGraphAddEventWaitNode(&node, graph, NULL, 0, e) != CUDA_SUCCESS);
         refused += cuGraphAddNode(&node, graph, NULL, 0, &parameters) == CUDA_ERROR_INVALID_HANDLE;
     }
-    EXPECT(refused >= 1); /* simgpu takes every handle there, the library all but its own */
+    EXPECT(refused >= 1); /* simgpu accepts every handle there, the library all but its own */
 }
 
-/* Events of the program work as ever, also those that get the handle of one that it destroyed. */
+/* Events of the program work as usual, even those that get the handle of an event that it destroyed. */
 static void events_of_the_program_are_its_own(void)
 {
     get_ready();

@@ -1,4 +1,4 @@
-/* Which events are the library's. Here the test is the driver: it says which handle an event gets. */
+/* Which events are the library's own. Here the test acts as the driver: it chooses the handle of each event. */
 #include "check.h"
 
 #include "resolve/real.h"
@@ -38,7 +38,7 @@ static void many_are_told_apart_from_the_programs(void)
     for (int i = 0; i < 3000; i++) EXPECT_EQ(fr_event_is_own(e[i]), i % 2);
 }
 
-/* They come and go with contexts. */
+/* The library's events are made and destroyed with contexts. */
 static void the_set_does_not_fill_up(void)
 {
     for (int i = 0; i < 1000000; i++) fr_own_event_gone(make());
@@ -48,7 +48,7 @@ static void the_set_does_not_fill_up(void)
 static void a_handle_that_a_call_of_the_program_still_names_is_not_used(void)
 {
     CUevent e = (CUevent)next;
-    EXPECT(fr_event_enter(e)); /* it was the program's, and is destroyed meanwhile */
+    EXPECT(fr_event_enter(e)); /* it was an event of the program, and is destroyed meanwhile */
     EXPECT(make() != e);
     fr_event_leave(e);
 }

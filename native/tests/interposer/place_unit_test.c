@@ -1,5 +1,5 @@
-/* A call whose context is dead when the library looks may find it alive when the driver gets it: another thread can bring the primary
- * context back under the same handle. Such a call must not reach the driver, since nothing was reserved for it. Here the test is the driver. */
+/* A context may be dead when the library checks it and alive when the driver gets the call: another thread can create the primary context again
+ * under the same handle. Such a call must not reach the driver, since nothing was reserved for it. Here the test acts as the driver. */
 #include "check.h"
 #include "resolve/real.h"
 #include "memory/devices.h"
@@ -12,7 +12,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_H
 
 #define ALIVE ((CUcontext)(uintptr_t)0x1000)
 
-static CUresult dead = CUDA_ERROR_INVALID_CONTEXT; /* what asking for the current device answers */
+static CUresult dead = CUDA_ERROR_INVALID_CONTEXT; /* result of the query for the current device */
 static int reached;
 
 static CUresult device_now(CUdevice *device) { return dead ? dead : (*device = 0, CUDA_SUCCESS); }

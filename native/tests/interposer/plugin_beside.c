@@ -1,2 +1,2 @@
-/* The finder once more: a file of its own is loaded again, in whatever way it is opened first. */
+/* A copy of the finder: a separate file, so that it is loaded separately, however the finder was opened before. */
 #include "plugin_finder.c"

@@ -1,11 +1,11 @@
-/* A driver younger than the table of symbols, and odd in every way that a driver may be: new forms of old functions,
- * functions that it exports under no name, functions that it exports under two. Built without a C library, so without symbol
- * versions, and with the driver's soname. */
+/* A driver that is newer than the table of symbols, and unusual in every way that a driver may be: new forms of old functions, functions that it
+ * exports under no name, functions that it exports under two names. Built without a C library, so without symbol versions, and with the
+ * driver's soname. */
 #include <stddef.h>
 #include <stdint.h>
 
 #define API __attribute__((visibility("default")))
-enum { OLD = 1, CURRENT, YOUNG, UNNAMED, SHARED }; /* what a call answers: which function it was */
+enum { OLD = 1, CURRENT, YOUNG, UNNAMED, SHARED }; /* a call's result tells which function it was */
 
 API int cuInit(unsigned flags) { (void)flags; return 0; }
 API int cuDriverGetVersion(int *out) { *out = 14000; return 0; }
@@ -14,7 +14,7 @@ API int cuMemAlloc_v2(void) { return CURRENT; }
 API int cuLaunchKernel(void) { return CURRENT; }
 API int cuMemAllocAsync(void) { return SHARED; }
 API int cuMemAllocAsync_ptsz(void) __attribute__((alias("cuMemAllocAsync")));
-API int cuCtxGetId(void) __attribute__((alias("cuMemAllocAsync"))); /* passed by the table, and the same function */
+API int cuCtxGetId(void) __attribute__((alias("cuMemAllocAsync"))); /* `pass` in the table, but the same function */
 
 static int young(void) { return YOUNG; }
 static int unnamed(void) { return UNNAMED; }

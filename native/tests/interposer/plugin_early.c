@@ -1,4 +1,4 @@
-/* A library whose constructor already looks for the driver, as some do. */
+/* A library whose constructor already looks the driver up, as in some real libraries. */
 #include <dlfcn.h>
 #include <stddef.h>
 

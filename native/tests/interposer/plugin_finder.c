@@ -1,5 +1,5 @@
-/* A library that finds the driver by itself, as plugins do: with its own references to dlopen and dlsym. Opened with
- * RTLD_DEEPBIND these are bound to the C library's, opened in another namespace to those of that namespace. */
+/* A library that finds the driver itself, like plugins: with its own references to dlopen and dlsym. If it is opened with RTLD_DEEPBIND, these
+ * are bound to the C library's; if it is opened in another namespace, to those of that namespace. */
 #include <dlfcn.h>
 #include <stddef.h>
 
@@ -24,9 +24,9 @@ API void *finder_default(const char *name)
     return found;
 }
 
-/* Where the table of pointers lies that a linker fills in at load time. */
+/* A pointer that the linker fills in at load time. */
 static void *(*const by_pointer)(void *, const char *) = dlsym;
 API void *finder_by_pointer(void *handle, const char *name) { return by_pointer(handle, name); }
 
-/* Only this library has it, and it is not in the global scope: its own dlsym(RTLD_DEFAULT) must find it all the same. */
+/* Only this library has this function, and it is not in the global scope. The library's own dlsym(RTLD_DEFAULT) must still find it. */
 API int finder_local(void) { return 42; }

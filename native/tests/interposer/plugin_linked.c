@@ -1,4 +1,4 @@
-/* A library that is linked with the driver's. */
+/* A library that is linked with the driver. */
 #include <stddef.h>
 
 int cuMemAlloc_v2(unsigned long long *, size_t);

@@ -1,5 +1,5 @@
-/* Preloaded before the library: writes down what cuGetProcAddress answers to the runtime library. One line per question on
- * descriptor 9: name, version, flags, status, and the symbol and file that the answer lies in. */
+/* Preloaded before the library: records the answers of cuGetProcAddress to the runtime library. Writes one line per call to descriptor 9: name,
+ * version, flags, status, and the symbol and file that contain the returned function. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void *next(const char *name)
     return found;
 }
 
-/* The runtime must come back here with its further questions. */
+/* The runtime must make its further lookups here, too. */
 static void *instead(const char *name, void *found)
 {
     if (found && !strcmp(name, "cuGetProcAddress")) return found == next("cuGetProcAddress") ? (void *)spy_first : (void *)spy_second;

@@ -1,4 +1,4 @@
-/* A wrapper of the application's own around one function of the driver: not the driver's, and not ours to replace. */
+/* An application's own wrapper around one function of the driver: it is not the driver's, so the library must not replace it. */
 #include <dlfcn.h>
 #include <stddef.h>
 

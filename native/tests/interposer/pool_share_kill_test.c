@@ -1,5 +1,5 @@
-/* Pools whose makers take, export, free and trim at random while importers hold pointers of them, near the quota, and all of them are
- * killed now and then: never above the quota, and afterwards all of it can be had again. */
+/* Pools near the quota: their makers take, export, free and trim at random while importers hold pointers into them, and all of these processes
+ * are killed at times. The quota must never be exceeded, and afterwards all of it must be available again. */
 #include "worker.h"
 
 #define QUOTA (1280 * MIB)
@@ -65,7 +65,7 @@ static void import(int box)
         drop(p);
         memcpy(&pointer, m.handle, sizeof pointer);
         bool came = fd >= 0 && !cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, 1, 0);
-        if (came && cuMemPoolImportPointer(p, pool, &pointer)) *p = 0; /* its maker has freed it, or is dead */
+        if (came && cuMemPoolImportPointer(p, pool, &pointer)) *p = 0; /* the maker has freed it, or is dead */
         if (came) cuMemPoolDestroy(pool);
         if (fd >= 0) close(fd);
     }

@@ -1,4 +1,4 @@
-/* Pools: made, chosen, kept, trimmed, destroyed and shared, under a quota of 1 GiB, 256 MiB of which are the context's. */
+/* Pools are made, chosen, kept, trimmed, destroyed and shared under a quota of 1 GiB, of which the context takes 256 MiB. */
 #include "judge.h"
 
 #include <pthread.h>
@@ -213,7 +213,7 @@ static void export_and_wait(int socket)
     _exit(ok ? 0 : 1);
 }
 
-/* In a process that has used no card before: the maker is its child, and dies before it. */
+/* In a process that has not used a card before: the maker is its child, and dies first. */
 static void import_from_a_maker_that_dies(void)
 {
     int pair[2], status;
@@ -236,7 +236,7 @@ static void import_from_a_maker_that_dies(void)
     waitpid(maker, &status, 0);
     EXPECT_EQ(status, 0);
     usleep(100000);
-    EXPECT_BOTH(CHUNK); /* the importer has inherited it */
+    EXPECT_BOTH(CHUNK); /* the importer has taken over the charge */
     EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
     EXPECT_EQ(cuMemPoolDestroy(pool), 0);
     EXPECT_BOTH(0);
@@ -330,7 +330,7 @@ static void free_beside_a_call_that_waits(void)
     if (!other) ask_when_told(pair[1]);
     start(0);
     EXPECT_EQ(read(pair[0], &word, 1), 1);
-    usleep(100000); /* the dead of the test before */
+    usleep(100000); /* dead processes of the test before are reaped */
     EXPECT_BOTH(CONTEXT);
     EXPECT_EQ(cuMemAllocAsync(&p, CHUNK, stream), 0);
     EXPECT(leave_only(8 * MIB) != 0);
@@ -369,13 +369,13 @@ static void processes_that_share_the_last_chunks_are_not_refused(void) { EXPECT(
 
 int main(void)
 {
-    /* before this process uses a card: its children can use one */
+    /* before this process uses a card, so that its children can use one */
     RUN(an_importer_that_outlives_the_exporter_inherits);
     RUN(what_is_freed_beside_a_call_that_waits_is_waited_for);
     RUN(processes_that_share_the_last_chunks_are_not_refused);
     RUN(what_a_killed_process_had_in_pools_is_free_again);
     start(0);
-    usleep(100000); /* the dead of these tests */
+    usleep(100000); /* dead processes of these tests are reaped */
     RUN(a_threshold_keeps_memory_charged_until_the_trim);
     RUN(every_way_to_wait_gives_unused_chunks_back);
     RUN(a_destroyed_pool_is_charged_until_its_last_piece_is_freed);

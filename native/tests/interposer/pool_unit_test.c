@@ -1,6 +1,6 @@
-/* What a pool and the store of graphs are charged, step by step in orders that threads meet only now and then. Here the
- * test is the driver: while one call is inside it, `meanwhile` is another thread. At every step the ledger has at least
- * what the driver has. Calls that have to wait for the turn are played by threads. */
+/* The charges of pools and of graph memory, step by step in orders that threads rarely produce. Here the test acts as the driver: while one call
+ * is inside it, `meanwhile` stands for another thread. At every step the ledger must have at least the bytes that the driver has. Calls that
+ * have to wait for the turn run in threads. */
 #include "check.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
@@ -35,7 +35,7 @@ static void others(void)
 
 static bool covered(void) { return fr_used_here(0) >= reserved + graph_reserved; }
 
-/* ---- the driver: what it says was true before the others came ---- */
+/* ---- the driver: its answers were true before `meanwhile` ran ---- */
 
 static CUresult pool_attribute(CUmemoryPool p, int what, void *out)
 {
@@ -44,7 +44,7 @@ static CUresult pool_attribute(CUmemoryPool p, int what, void *out)
     return p == POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static _Atomic uint64_t grows; /* a second thread may be refused while it is set */
+static _Atomic uint64_t grows; /* while it is set, a second thread may be refused */
 static CUresult pool_allocation; /* the driver's answer */
 
 static CUresult pool_allocate(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s)
@@ -148,13 +148,13 @@ static void what_it_grew_by_in_a_call_that_failed_is_charged(void)
 static void more_than_the_most_that_is_known_is_charged_at_once(void)
 {
     EXPECT_EQ(allocate(MIB, FR_POOL_STEP), 0);
-    reserved += 7 * MIB; /* at a time when nobody looks */
+    reserved += 7 * MIB; /* at a time when no call looks */
     fr_pool_settle(pool);
     EXPECT_EQ(fr_used_here(0), FR_POOL_STEP + 7 * MIB);
     settled_to(0);
 }
 
-/* Within the call: what the driver gave back before it gave more. */
+/* Within the call: the driver frees memory before it allocates more. */
 static void another_trims_the_pool(void)
 {
     reserved -= FR_POOL_STEP;
@@ -170,7 +170,7 @@ static void a_pool_that_shrinks_while_a_call_has_its_turn_is_charged_less_when_t
     settled_to(0);
 }
 
-/* The size is read, then it changes, then the charge follows: nobody else's look may be lost. */
+/* The size is read, then it changes, then the charge is adjusted: the other thread's look must not be lost. */
 static void a_change_after_the_last_look_is_looked_at_again(void)
 {
     EXPECT_EQ(allocate(MIB, FR_POOL_STEP), 0);
@@ -193,8 +193,8 @@ static void a_pool_with_a_largest_size_needs_room_for_what_is_left_to_it(void)
     settled_to(0);
 }
 
-/* A driver that needs room for one pool takes it from another, which we see when we next ask that one anything. */
-static void who_asks_a_pool_that_another_has_emptied_takes_it_off_the_charge(void)
+/* A driver that needs room for one pool takes it from another. The library sees that at its next call on the other pool. */
+static void a_call_on_a_pool_that_another_has_emptied_takes_it_off_the_charge(void)
 {
     EXPECT_EQ(allocate(MIB, FR_POOL_STEP), 0);
     reserved = 0;
@@ -275,13 +275,13 @@ static void a_trim_waits_for_a_launch_on_its_way(void)
     meanwhile = another_trims_at_that_time;
     EXPECT_EQ(cuGraphLaunch(e, NULL), 0);
     pthread_join(trimmer, NULL);
-    EXPECT_EQ(fr_used_here(0), 10 * MIB); /* what the launch uses is not trimmed */
+    EXPECT_EQ(fr_used_here(0), 10 * MIB); /* memory that the launch uses is not trimmed */
     graphs_end();
 }
 
 static void *launches(void *e)
 {
-    EXPECT_EQ(cuGraphLaunch(e, NULL), 0); /* the driver expects that it is covered */
+    EXPECT_EQ(cuGraphLaunch(e, NULL), 0); /* the test's driver checks that the memory is charged */
     return NULL;
 }
 
@@ -306,7 +306,7 @@ static void what_the_store_has_beyond_all_bounds_is_charged_at_the_next_call(voi
     CUgraphExec e = graph_of(10 * MIB);
     EXPECT_EQ(cuGraphLaunch(e, NULL), 0);
     graph_used = 0;
-    graph_reserved = 80 * MIB; /* more than anybody could know */
+    graph_reserved = 80 * MIB; /* more than the library can know */
     EXPECT_EQ(cuGraphUpload(e, NULL), 0);
     EXPECT_EQ(fr_used_here(0), 80 * MIB);
     graphs_end();
@@ -323,7 +323,7 @@ int main(void)
     RUN(a_pool_that_shrinks_while_a_call_has_its_turn_is_charged_less_when_that_ends);
     RUN(a_change_after_the_last_look_is_looked_at_again);
     RUN(a_pool_with_a_largest_size_needs_room_for_what_is_left_to_it);
-    RUN(who_asks_a_pool_that_another_has_emptied_takes_it_off_the_charge);
+    RUN(a_call_on_a_pool_that_another_has_emptied_takes_it_off_the_charge);
     RUN(only_one_call_at_a_time_can_make_the_pool_grow);
     RUN(a_trim_waits_for_a_launch_on_its_way);
     RUN(a_launch_beside_the_end_of_its_graph_is_counted);

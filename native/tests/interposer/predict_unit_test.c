@@ -1,4 +1,4 @@
-/* How long kernels take, as far as the library knows. */
+/* The library's predictions of how long kernels take. */
 #include "check.h"
 
 #include "pacing/predict.h"
@@ -40,7 +40,7 @@ static void a_kernel_that_got_faster_is_known_to_in_the_end(void)
     EXPECT(fr_prediction_ns(g) < 11000);
 }
 
-/* 200 ms every fiftieth time, else 5 us: forty short ones in a row do not make the next one short. */
+/* 200 ms every fiftieth time, otherwise 5 us: after forty short kernels in a row the next one may still be long. */
 static void rare_long_ones_are_not_forgotten_between_them(void)
 {
     struct fr_prediction *g = fresh();
@@ -80,16 +80,16 @@ static void what_was_measured_beside_others_work_is_replaced_by_the_first_time_w
     struct fr_prediction *g = fr_prediction_of(77, 77);
     fr_prediction_bound(g, 1, 4000000);
     EXPECT_EQ(fr_prediction_ns(g), 4000000);
-    fr_prediction_bound(g, 1, 9000000); /* no less than it was thought to be: says nothing */
+    fr_prediction_bound(g, 1, 9000000); /* not less than the prediction: no information */
     EXPECT_EQ(fr_prediction_ns(g), 4000000);
     fr_prediction_learn(g, 1, 100000, false);
     EXPECT_EQ(fr_prediction_ns(g), 100000);
-    fr_prediction_bound(g, 8, 5000000); /* known now: the work of others does not make it longer */
+    fr_prediction_bound(g, 8, 5000000); /* known now: other containers' work does not make it longer */
     EXPECT_EQ(fr_prediction_ns(g), 100000);
     EXPECT_EQ(g->samples, 11);
 }
 
-/* A slice of another container's work may be in it, and then it says little; if it is always as long, it is the kernel. */
+/* A measurement may contain a slice of another container's work, and then counts little. If the kernel is always that long, it is believed. */
 static void one_run_with_anothers_slice_in_it_says_little_and_many_are_believed(void)
 {
     struct fr_prediction *g = fresh();
@@ -106,7 +106,7 @@ static void anothers_slice_makes_a_kernel_less_steady_by_little(void)
     for (int i = 0; i < 16; i++) fr_prediction_check(g, 500000, 500000, false), fr_prediction_check(h, 500000, 500000, false);
     uint32_t steady = g->steady;
     fr_prediction_check(g, 500000, 2500000, true);
-    fr_prediction_check(h, 2500000, 500000, false); /* shorter: no work of others explains that */
+    fr_prediction_check(h, 2500000, 500000, false); /* shorter: other containers' work does not explain that */
     EXPECT_EQ(g->steady, steady - 1);
     EXPECT(h->steady < steady - 1);
 }

@@ -1,4 +1,4 @@
-/* Threads that allocate and free in the primary context while another resets it: nothing stays charged, and nothing is too much. */
+/* Threads allocate and free in the primary context while another thread resets it: nothing stays charged, and the quota is not exceeded. */
 #include "container.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ CUresult cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
 
 static _Atomic bool enough;
 static CUresult (*take)(CUdeviceptr *);
-static CUresult (*give)(CUdeviceptr); /* NULL: left to the reset */
+static CUresult (*give)(CUdeviceptr); /* NULL: freed by the reset */
 
 static CUresult take_large(CUdeviceptr *p) { return cuMemAlloc_v2(p, 2 * MIB); }
 static CUresult take_small(CUdeviceptr *p) { return cuMemAlloc_v2(p, 100000); }
@@ -128,7 +128,8 @@ static void in_a_context_that_another_thread_has_destroyed_nothing_is_charged(vo
     }
 }
 
-/* Each call that may load something counts where it is loaded: more often than the 16 bits for the places of a library can say. */
+/* Each call that may load something counts the context in which it is loaded: here more often than the 16 bits for a library's contexts can
+ * hold. */
 static void a_kernel_that_is_asked_about_very_often_is_charged_once(void)
 {
     CUcontext c, other;
@@ -148,7 +149,7 @@ static void a_kernel_that_is_asked_about_very_often_is_charged_once(void)
     EXPECT_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
 }
 
-/* Nothing is loaded of them yet: the driver loads code with the first use of it. */
+/* No code of them is loaded yet: the driver loads code at its first use. */
 static void modules_in_another_context_are_charged_as_without_it(void)
 {
     static const char head[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() {", tail[] = "ret; }\n";

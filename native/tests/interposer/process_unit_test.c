@@ -1,4 +1,4 @@
-/* A process and its place in the region: taken when it first asks, kept until it dies, whatever it does meanwhile. */
+/* A process's slot in the region: taken at its first request, kept until it dies, whatever it does meanwhile. */
 #include "ledger_check.h"
 
 #include "base/lock.h"
@@ -29,7 +29,7 @@ static unsigned live_slots(void)
     return n;
 }
 
-/* Run in another process, which cannot be mistaken for the one that is asked about. */
+/* Counted in another process, which cannot be confused with the process in question. */
 static unsigned live_slots_seen_by_others(void)
 {
     int status = wait_for(IN_CHILD(fr_process_attach(); _exit((int)live_slots())));
@@ -45,7 +45,7 @@ static unsigned descriptors(void)
     return n;
 }
 
-static void nothing_is_taken_before_somebody_asks(void)
+static void nothing_is_taken_before_a_call_asks(void)
 {
     make_container(64 * MIB, 1, 8);
     EXPECT(fr_process_attach() != NULL);
@@ -65,7 +65,7 @@ static void no_descriptor_is_kept(void)
     EXPECT_EQ(descriptors(), before);
 }
 
-static void the_slot_says_who_it_is(void)
+static void the_slot_says_which_process_it_is(void)
 {
     make_container(64 * MIB, 1, 8);
     struct stat ns;
@@ -112,7 +112,7 @@ static void a_forked_child_holds_nothing_and_gets_a_place_of_its_own(void)
     EXPECT(take(0, 54 * MIB));
 }
 
-/* Who sets a process up may hold a lock already, and others wait for it. */
+/* The thread that sets a process up may hold a lock already for which other threads wait. */
 static void a_lock_that_is_taken_before_a_process_is_set_up_stays_taken(void)
 {
     struct fr_mutex turn = {0};
@@ -124,9 +124,9 @@ static void a_lock_that_is_taken_before_a_process_is_set_up_stays_taken(void)
 static void a_lock_stays_taken_while_a_process_is_set_up(void)
 {
     make_container(64 * MIB, 1, 8);
-    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* the first of all */
+    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* the first process */
     EXPECT(fr_process_attach() != NULL);
-    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* one that was forked */
+    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* a forked process */
 }
 
 static void a_dead_parent_is_dead_though_its_child_lives(void)
@@ -176,7 +176,7 @@ static void a_program_that_becomes_another_leaves_nothing(void)
     wait_for(child);
 }
 
-static void vfork_and_exec_disturb_nobody(void)
+static void vfork_and_exec_disturb_no_process(void)
 {
     make_container(64 * MIB, 1, 8);
     EXPECT(take(0, 10 * MIB));
@@ -265,7 +265,7 @@ static void forks_amid_busy_threads_give_children_that_work(void)
     EXPECT_EQ(fr_used(0), 0);
 }
 
-static unsigned held_up_us; /* a thread that takes a place loses the processor for so long before its page is kept from children */
+static unsigned held_up_us; /* how long a thread that takes a slot is preempted before its page is excluded from children */
 
 int madvise(void *at, size_t size, int advice)
 {
@@ -273,7 +273,7 @@ int madvise(void *at, size_t size, int advice)
     return (int)syscall(SYS_madvise, at, size, advice);
 }
 
-/* The place of a process that is forked while another of its threads takes it must not live on in the child. */
+/* If a process forks while another of its threads takes the slot, the slot must not live on in the child. */
 static void fork_amid_the_first_call(void)
 {
     _Atomic int mistakes = 0;
@@ -286,13 +286,13 @@ static void fork_amid_the_first_call(void)
         if (fork() == 0) {
             char c;
             close(pipes[1]);
-            syscall(SYS_exit_group, (int)read(pipes[0], &c, 1)); /* a sanitizer would miss the parent's thread */
+            syscall(SYS_exit_group, (int)read(pipes[0], &c, 1)); /* a sanitizer would report the parent's missing thread */
         }
         pthread_join(t, NULL);
         raise(SIGKILL);
     });
     wait_for(parent);
-    /* The child lets go as soon as it runs, which may be after its parent's death. Else it holds until the pipe closes. */
+    /* The child releases the slot as soon as it runs, which may be after its parent's death. If it failed, it would hold it until the pipe closes. */
     for (double died = seconds(); live_slots() && seconds() - died < 5;) usleep(200);
     EXPECT_EQ(live_slots(), 0);
     close(pipes[0]);
@@ -349,7 +349,7 @@ static void without_a_descriptor_left_it_refuses_and_recovers(void)
     EXPECT(!take(0, 1));
 }
 
-/* ---- a program that forks and asks before its main begins ---- */
+/* ---- a program that forks and makes a request before its main begins ---- */
 
 __attribute__((constructor)) static void fork_early(void)
 {
@@ -376,7 +376,7 @@ static void errno_is_as_it_was(void)
     EXPECT_EQ(errno, 4711);
 }
 
-/* One in four may take longer: on a busy machine the one who looks does not always run. */
+/* One in four may take longer: on a busy machine the process that looks does not always run. */
 static void the_charge_of_a_killed_process_is_back_within_a_tenth_of_a_second(void)
 {
     make_container(64 * MIB, 1, 8);
@@ -397,16 +397,16 @@ static void the_charge_of_a_killed_process_is_back_within_a_tenth_of_a_second(vo
 
 static int tests(void)
 {
-    RUN_ALONE(nothing_is_taken_before_somebody_asks);
+    RUN_ALONE(nothing_is_taken_before_a_call_asks);
     RUN_ALONE(no_descriptor_is_kept);
-    RUN_ALONE(the_slot_says_who_it_is);
+    RUN_ALONE(the_slot_says_which_process_it_is);
     RUN_ALONE(a_name_full_of_brackets_is_told_as_it_is);
     RUN_ALONE(a_forked_child_holds_nothing_and_gets_a_place_of_its_own);
     RUN_ALONE(a_lock_stays_taken_while_a_process_is_set_up);
     RUN_ALONE(a_dead_parent_is_dead_though_its_child_lives);
     RUN_ALONE(a_program_that_closes_all_descriptors_stays_alive_to_others);
     RUN_ALONE(a_program_that_becomes_another_leaves_nothing);
-    RUN_ALONE(vfork_and_exec_disturb_nobody);
+    RUN_ALONE(vfork_and_exec_disturb_no_process);
     RUN_ALONE(a_child_made_by_a_bare_clone_is_a_new_process);
     RUN_ALONE(a_program_that_changes_its_root_goes_on);
     RUN_ALONE(threads_that_start_together_share_one_place);

@@ -1,5 +1,5 @@
-"""The figures of ptx_texts.h, and with them what the library and the simulated driver read, against NVIDIA's own ptxas
-(fetched by `make -C native programs`)."""
+"""Compares the figures of ptx_texts.h, and so the results of the library and the simulated driver, with NVIDIA's own
+ptxas (fetched by `make -C native programs`)."""
 
 import os
 import struct
@@ -25,7 +25,7 @@ def ptxas() -> str:
 
 
 def texts() -> Iterator[tuple[str, bytes, int, int]]:
-    """Name, text, bytes by the table, bytes as the library reads it."""
+    """Name, text, bytes in the table, bytes in the library's result."""
     out = subprocess.run([OUT / "tests/interposer/ptx_unit_test", "texts"], stdout=subprocess.PIPE, check=True).stdout
     fields = out.split(b"\0")[:-1]
     for i in range(0, len(fields), 4):
@@ -33,7 +33,7 @@ def texts() -> Iterator[tuple[str, bytes, int, int]]:
 
 
 def variables(elf: bytes) -> int:
-    """Of all sections .nv.global*, one behind the other: those with values first."""
+    """Bytes of all sections .nv.global* one after the other, those with values first."""
     offset = struct.unpack_from("<Q", elf, 40)[0]
     each, count, names_at = struct.unpack_from("<HHH", elf, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + i * each) for i in range(count)]

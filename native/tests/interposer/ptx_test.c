@@ -1,4 +1,4 @@
-/* PTX texts loaded in a container: what the simulated card says is held, what is charged, and the quota. */
+/* PTX texts loaded in a container: the bytes held by the simulated card's count, the charge, and the quota. */
 #include "judge.h"
 #include "ptx_texts.h"
 

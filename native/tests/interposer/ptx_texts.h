@@ -1,6 +1,5 @@
-/* What stands between the head of a PTX text and a kernel, and the bytes of variables that ptxas 12.9 gives it
- * (ptx_compiler_test.py asks ptxas again). `read`: what both readers say, where that is more; the library alone may say more
- * still, up to `most`. */
+/* Texts between the head of a PTX text and a kernel, with the bytes of variables that ptxas 12.9 gives them (ptx_compiler_test.py checks that with
+ * ptxas). `read`: the result of both readers, if it is larger; the library's result may be larger still, up to `most`. */
 #ifndef PTX_TEXTS_H
 #define PTX_TEXTS_H
 
@@ -73,7 +72,7 @@ static const struct ptx_text ptx_texts[] = {
     {"large_alignment", ".global .align 2147483648 .b8 x[10]; .global .b8 y[10];", 20, 0, 0},
     {"small_before_large", ".global .b8 a; .global .align 128 .b8 x; .global .b8 b; .global .align 128 .b8 y; .global .b8 c;", 132, 132, 258},
     {"two_sections", ".global .b8 x[2]; .global .b8 y[1] = {1}; .global .align 64 .b8 z[1]; .global .align 64 .b8 w[1] = {2};", 67, 67, 129},
-    /* what is there once */
+    /* variables that exist once */
     {"external", ".extern .global .b8 x[104857600];", MIB_100, 0, 0},
     {"external_and_defined", ".extern .global .b8 x[104857600]; .visible .global .b8 x[104857600];", MIB_100, 0, 0},
     {"defined_and_external", ".visible .global .b8 x[104857600]; .extern .global .b8 x[104857600];", MIB_100, 0, 0},
@@ -98,7 +97,7 @@ static const struct ptx_text ptx_texts[] = {
     {"other_spaces", ".const .b8 c[1000]; .shared .b8 s[1000]; .func f() { .local .b8 l[1000]; .param .b8 p[1000]; .shared .b8 s[10]; ret; }", 0, 0, 0},
 };
 
-/* Of these ptxas takes none, but another compiler may: the library does not load them. */
+/* ptxas accepts none of these, but another compiler may. The library does not load them. */
 static const char *const unreadable_texts[] = {
     ".global .b8 x[4*26214400];", ".global .b8 x[(104857600)];", ".global .b8 x[1<<27];", ".global .b8 x[1 ? 104857600 : 1];", ".global .b8 x[-1];",
     ".global .b8 x[089];", ".global .b8 x[1000L];", ".global .b8 x[100][];", ".global .b8 x[];", ".global .e9m9 x[104857600];", ".global .e9m9 x;",

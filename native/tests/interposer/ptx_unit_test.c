@@ -1,10 +1,10 @@
-/* Variables of PTX texts, as the library reads them. With the argument "texts" it is the program that ptx_compiler_test.py asks:
- * it prints the texts, the bytes and what the library reads, each up to a zero byte. */
+/* Variables of PTX texts, as the library reads them. With the argument "texts" this is the program that ptx_compiler_test.py calls: it prints the
+ * texts, the bytes and the library's result, each ended by a zero byte. */
 #include "check.h"
 #include "memory/image.h"
 #include "ptx_texts.h"
 
-/* In memory of its own, so that a sanitizer finds a byte read behind the end. */
+/* In separate memory, so that a sanitizer detects a read beyond the end. */
 static bool globals_of(const char *text, size_t length, uint64_t *bytes)
 {
     char *copy = malloc(length + 1);

@@ -1,4 +1,4 @@
-/* The table of what a process remembers, against a plain model of it. */
+/* Compares the table of a process's records with a simple model of it. */
 #include "ledger_check.h"
 
 #include "ledger/objects.h"
@@ -28,7 +28,7 @@ static void a_record_is_found_until_it_is_taken(void)
 
 static void note(const struct fr_record *r, void *noted) { *(uint64_t *)noted += r->bytes; }
 
-static void who_takes_a_record_is_told_of_it_before(void)
+static void a_record_is_noted_before_it_is_taken(void)
 {
     struct fr_record r;
     uint64_t noted = 0;
@@ -86,7 +86,7 @@ static void what_dies_with_a_context_is_taken_and_nothing_else(void)
 #define KEYS 3000
 static void random_operations_agree_with_a_plain_table(void)
 {
-    static uint64_t model[2][KEYS]; /* size, 0: none; keys are 16 apart */
+    static uint64_t model[2][KEYS]; /* size; 0: no record; keys are 16 apart */
     struct fr_record r;
     unsigned seed = 1;
     for (unsigned i = 0; i < 400000; i++) {
@@ -147,7 +147,7 @@ static void threads_share_the_table(void)
     }
 }
 
-/* Of this process: on a busy machine the wall clock counts the others, too. */
+/* Processor time of this process: on a busy machine the wall clock includes other processes, too. */
 static double processor_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static void a_hundred_thousand_are_still_found_quickly(void)
@@ -170,7 +170,7 @@ static int tests(void)
 {
     make_container(64 * MIB, 1, 16);
     RUN_ALONE(a_record_is_found_until_it_is_taken);
-    RUN_ALONE(who_takes_a_record_is_told_of_it_before);
+    RUN_ALONE(a_record_is_noted_before_it_is_taken);
     RUN_ALONE(an_equal_key_replaces);
     RUN_ALONE(an_address_inside_finds_its_record_and_one_outside_does_not);
     RUN_ALONE(what_dies_with_a_context_is_taken_and_nothing_else);

@@ -1,8 +1,8 @@
-"""The vendor's runtime library, unmodified, under the library: what it is given for all it asks for.
+"""The vendor's runtime library, unmodified, under the library: the functions that it gets for all its lookups.
 
-plugin_spy.so stands between the two and writes down each answer of cuGetProcAddress: name, version, flags, symbol and
-file. Every name that the table hooks must come back as our function, in the form that was asked for; every other as the
-driver's own. See simgpu/runtime_test.py for where the wheels come from.
+plugin_spy.so is between the two and records each answer of cuGetProcAddress: name, version, flags, symbol and file. For
+every name that the table hooks, the answer must be the library's function, in the requested form; for every other, the
+driver's own. See simgpu/runtime_test.py for the source of the wheels.
 """
 
 import os
@@ -18,7 +18,7 @@ OUT, DRIVER, LIBRARY = (Path(os.environ[name]) for name in ("OUT", "DRIVER", "LI
 WHEELS = Path(os.environ.get("FRACTILE_CUDA_WHEELS", "/nonexistent"))
 SPY = OUT / "tests/interposer/plugin_spy.so"
 
-# Asks, and prints the runtime's own error code. Compiled with per-thread streams as default or not, shared or static.
+# Calls the runtime, and prints its error code. Compiled with per-thread streams as default or not, shared or static.
 PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ for _name, _version, _thread, _symbol in rows(NATIVE / "symbols/procaddress.txt"
 
 
 def expected(name: str, version: int, flags: int) -> str | None:
-    """The symbol that this question means."""
+    """The symbol that should be the answer."""
     for thread in (2, 0) if flags & 2 else (0,):
         known = [form for form in FORMS.get((name, thread), []) if form[0] <= version]
         if known:

@@ -1,4 +1,4 @@
-/* cuGetProcAddress under the library. With the argument "odd" this program is the part that runs on plugin_driver.c. */
+/* cuGetProcAddress under the library. With the argument "odd", this program runs the tests that use plugin_driver.c. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@ CUresult cuGetProcAddress_v2_ptsz(const char *, void **, int, uint64_t, int *);
 static char hooked[2048][64];
 static int hooked_count;
 
-/* Names of the table that are not passed. */
+/* Reads the table's names whose class is not `pass`. */
 static void read_table(void)
 {
     char path[4096], line[512], name[64], group[16];
@@ -125,7 +125,7 @@ static void private_tables_are_passed_on(void)
     EXPECT_EQ(cuGetExportTable(&table, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* ---- on a driver that the table does not know ---- */
+/* ---- on a driver that is newer than the table ---- */
 
 static int answer_of(void *p) { return ((int (*)(void))p)(); }
 
@@ -151,16 +151,16 @@ static void younger_forms_of_others_and_new_names_are_passed(void)
 static void a_function_without_an_exported_name_is_known_by_the_name_asked_for(void)
 {
     EXPECT(get("cuMemFree", 13000, 0) == symbol("cuMemFree_v2"));
-    EXPECT(get("cuMemFree", 14000, 0) == symbol("cuMemFree_v2")); /* the same as before: no younger form */
+    EXPECT(get("cuMemFree", 14000, 0) == symbol("cuMemFree_v2")); /* the same as before: no newer form */
     EXPECT(get("cuMemFree", 2000, 0) == symbol("cuMemFree"));
-    EXPECT_EQ(answer_of(get("cuMemHostAlloc", 13000, 0)), 4); /* passed by the table */
+    EXPECT_EQ(answer_of(get("cuMemHostAlloc", 13000, 0)), 4); /* `pass` in the table */
 }
 
 static void one_function_under_several_names_is_told_by_name_and_flags(void)
 {
     EXPECT(get("cuMemAllocAsync", 12000, 0) == symbol("cuMemAllocAsync"));
     EXPECT(get("cuMemAllocAsync", 12000, 2) == symbol("cuMemAllocAsync_ptsz"));
-    EXPECT(ours(get("cuMemAllocAsyncFuture", 14000, 0))); /* a new name for a function that we count */
+    EXPECT(ours(get("cuMemAllocAsyncFuture", 14000, 0))); /* a new name for a function that the library counts */
 }
 
 static void functions_that_the_driver_lacks_answer_not_found(void)

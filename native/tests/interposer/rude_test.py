@@ -1,4 +1,4 @@
-"""Programs that close descriptors, fork early or may not open the region; quotas at the edges: counted, or refused."""
+"""Programs that close descriptors, fork early or may not open the region, and extreme quotas: counted, or refused."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def test_a_program_that_forks_in_a_constructor_is_counted_in_both() -> None:
         assert result.returncode == 0 and result.stderr == "", result
         told = json.loads(result.stdout)
         assert told["after"] == 0 and told["before"] == 0, told
-        # A child of a process that used the driver already may be told by the driver that it cannot.
+        # The driver may refuse to work in the child of a process that has used it already.
         assert told["child"] == 0 or (more and told["child"] < 1000), told
         time.sleep(0.1)
         assert run(container.directory, "init(); context(); info(); finish()").told["free"] == 1024 - 256
@@ -133,7 +133,7 @@ def test_a_region_that_this_user_may_not_open_is_told() -> None:
         raise suite.Skip("no other user here")
     program, container = forks(), made("forbidden")
     container.region.chmod(0o600)
-    libraries, host = WORK / "reachable", WORK / "host"  # another user may not reach the build
+    libraries, host = WORK / "reachable", WORK / "host"  # another user may have no access to the build
     for directory in (libraries, host):
         directory.mkdir()
     WORK.chmod(0o755)
@@ -148,7 +148,7 @@ def test_a_region_that_this_user_may_not_open_is_told() -> None:
     assert "region may not be opened by this user" in result.stderr and result.stderr.count("\n") == 1, result
 
 
-# ---- limits that are right and strange ----
+# ---- limits that are valid but unusual ----
 
 
 def with_memory(name: str, memory: int, context: int = CONTEXT) -> Container:
@@ -191,7 +191,7 @@ def test_a_container_without_a_card_or_with_one_that_is_not_here_gets_nothing() 
         assert answer.told["init"] != 0 or answer.told["context"] != 0, answer
 
 
-def test_a_card_whose_time_nobody_shares_out_is_used_and_warned_of() -> None:
+def test_a_card_whose_time_no_arbiter_shares_out_is_used_and_warned_of() -> None:
     container = made("no-arbiter")
     container.write(container.limits, "limits_card", container.limits_card(0), cores=50)
     steps = "init(); context(); p = alloc(); say('set', cuda.cuMemsetD8_v2(p, 0, ctypes.c_size_t(64 << 20))); finish()"

@@ -1,5 +1,5 @@
-/* A process that makes, exports, imports and lets go dies at every point between two writes to the container's region. Its partner
- * lives on: what it holds stays charged, all else comes back, and what the container believes is what the driver holds. */
+/* A process that makes, exports, imports and frees memory dies at every point between two writes to the container's region. Its partner lives on:
+ * the partner's memory stays charged, everything else is refunded, and the container's ledger agrees with the driver's. */
 #include "worker.h"
 
 #define QUOTA (1024 * MIB)
@@ -10,7 +10,7 @@
 
 static const CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = 9, .location = {1, 0}};
 
-/* A piece of a pool that the partner imports is freed, and the pool gives it back. */
+/* A piece of a pool that the partner has imported is freed, and the pool gives it back. */
 static int pool_script(void)
 {
     struct message m = {0};
@@ -28,7 +28,7 @@ static int pool_script(void)
     return cuMemFreeAsync(piece, NULL) || cuCtxSynchronize() || cuMemPoolTrimTo(pool, 0) ? 5 : 0;
 }
 
-/* Everything that changes an object, once as its maker and once as its importer. */
+/* Makes every change of an object, once as its maker and once as its importer. */
 static int script(void)
 {
     CUcontext c;
@@ -75,7 +75,7 @@ static pid_t run_to(int point, int socket, int fd)
 
 static unsigned long long believed(void) { return QUOTA - free_bytes(); }
 
-/* True when the process came to its end. */
+/* True: the process came to its end. */
 static bool one_death(int point, CUipcMemHandle own, int own_fd)
 {
     CUmemGenericAllocationHandle h = 0, f = 0;
@@ -111,7 +111,7 @@ static bool one_death(int point, CUipcMemHandle own, int own_fd)
     EXPECT(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0);
     unsigned long long expected = CONTEXT + 16 * MIB + (h || f ? 4 * MIB : 0) + (p ? 6 * MIB : 0) + (piece ? 32 * MIB : 0);
     double from = seconds();
-    /* Between two writes a piece that the pool gives back is charged to who holds it, and in the pool still: until that one lets go. */
+    /* Between two writes, a piece that the pool gives back is charged to its holder and still in the pool, until the holder frees it. */
     unsigned long long most = expected + (piece ? 32 * MIB : 0);
     while ((believed() < expected || believed() > most) && seconds() - from < soon()) usleep(1000);
     EXPECT(believed() >= expected && believed() <= most);

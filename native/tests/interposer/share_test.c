@@ -1,5 +1,5 @@
-/* Exported handles between processes of a container: counted once, as long as anybody holds them, whoever dies when. The judge is
- * simgpu's ledger; what the container believes must be the same, at the latest 100 ms after somebody died. */
+/* Exported handles between processes of a container: counted once, as long as any process holds them, whichever process dies, at any time. The
+ * judge is simgpu's ledger; the container's ledger must agree with it at the latest 100 ms after a death. */
 #include "trio.h"
 
 static void an_importer_pays_nothing_while_the_maker_pays(void)
@@ -55,7 +55,7 @@ static void a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed(void
     end(a, false), end(b, false), end(c, false);
 }
 
-static void a_descriptor_that_outlives_everybody_keeps_memory_charged(void)
+static void a_descriptor_that_outlives_all_processes_keeps_memory_charged(void)
 {
     three();
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -84,7 +84,7 @@ static void share_one(int way)
 static CUresult free_made(void) { return order(a, FREE, 0, 0); }
 static CUresult free_imported(void) { return order(b, CLOSE, 0, 0); }
 
-static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
+static void no_order_of_leaving_loses_or_keeps_a_byte(void) { leave_in_all_orders(32, share_one, free_made, free_imported); }
 
 static void both_killed_at_once_leave_nothing(void)
 {
@@ -114,7 +114,7 @@ static void a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
     struct message fabric = handle_of(a, FABRIC, 0, 0);
     EXPECT_EQ(open_handle(b, IMPORT_FABRIC, 0, 64 * MIB, &fabric), CUDA_SUCCESS);
-    int fd = export_fd(a, 0); /* both kinds of the same memory */
+    int fd = export_fd(a, 0); /* both kinds of handle for the same memory */
     EXPECT_EQ(import_fd(b, 1, 64 * MIB, fd), CUDA_SUCCESS);
     close(fd);
     HOLDS(3, 64);
@@ -134,7 +134,7 @@ static void an_importer_may_export_what_it_imported(void)
     three();
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
     int fd = export_fd(a, 0);
-    EXPECT_EQ(import_fd(a, 5, 64 * MIB, fd), CUDA_SUCCESS); /* by its own maker too */
+    EXPECT_EQ(import_fd(a, 5, 64 * MIB, fd), CUDA_SUCCESS); /* even by its own maker */
     EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
     HOLDS(3, 64);
     EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd), CUDA_SUCCESS);
@@ -163,7 +163,7 @@ static void an_import_that_is_not_mapped_holds_the_memory_too(void)
     end(a, false), end(b, false), end(c, false);
 }
 
-/* Memory of another container is charged to who imports it here: in full, once, and only what the quota has room for. */
+/* Memory of another container is charged to the process that imports it here: in full, once, and only if the quota has room. */
 static void memory_of_another_container_is_charged_in_full_and_once(void)
 {
     struct worker stranger = start_stranger();
@@ -204,8 +204,8 @@ static void foreign_memory_beyond_the_quota_is_out_of_memory(void)
     end(c, false), end(stranger, false);
 }
 
-/* It has lost its number, so it is charged beside its maker: twice, and never not at all. */
-static void a_descriptor_that_was_opened_again_is_charged_to_who_imports_it(void)
+/* The descriptor has lost its mark, so the importer is charged in addition to the maker: twice, rather than not at all. */
+static void a_descriptor_that_was_opened_again_is_charged_to_its_importer(void)
 {
     three();
     EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -234,8 +234,8 @@ static void copies_of_a_descriptor_keep_its_number(void)
     end(b, true), end(c, false);
 }
 
-/* A stranger's memory: of a handle that is never mapped, of one whose maker dies, and where another card is current. */
-static void foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it(void)
+/* Another container's memory: a handle that is never mapped, one whose maker dies, and one imported while another card is current. */
+static void foreign_memory_is_charged_on_its_own_card_before_any_process_maps_it(void)
 {
     struct worker stranger = start_stranger();
     EXPECT_EQ(order(stranger, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
@@ -262,7 +262,7 @@ static void foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it(voi
     end(a, false), end(b, false), end(c, false);
 }
 
-/* The kernel's list of locks is what tells that a descriptor is still open: nothing else of the machine is taken for one. */
+/* Only the kernel's list of locks shows that a descriptor is still open; nothing else on the machine is taken for a descriptor. */
 static void a_program_that_closes_all_descriptors_after_exporting_loses_nothing(void)
 {
     three();
@@ -287,7 +287,7 @@ static void what_the_full_table_cannot_count_is_not_exported(void)
     for (int i = 0; i < 3; i++) close(export_fd(a, i));
     EXPECT_EQ(order(a, EXPORT, 3, 0), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(order(a, FABRIC, 3, 0), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(order(a, FABRIC, 0, 0), CUDA_ERROR_OUT_OF_MEMORY); /* a second name needs a place, too */
+    EXPECT_EQ(order(a, FABRIC, 0, 0), CUDA_ERROR_OUT_OF_MEMORY); /* a second name needs a place in the table, too */
     HOLDS(3, 32);
     EXPECT_EQ(order(a, FREE, 3, 0), CUDA_SUCCESS);
     HOLDS(3, 24);
@@ -304,17 +304,17 @@ int main(void)
     IN(CARDS, an_importer_pays_nothing_while_the_maker_pays);
     IN(CARDS, what_the_maker_lets_go_of_stays_charged_until_the_importer_does_too);
     IN(CARDS, a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed);
-    IN(CARDS, a_descriptor_that_outlives_everybody_keeps_memory_charged);
-    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, a_descriptor_that_outlives_all_processes_keeps_memory_charged);
+    IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, both_killed_at_once_leave_nothing);
     IN(CARDS, a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive);
     IN(CARDS, an_importer_may_export_what_it_imported);
     IN(CARDS, an_import_that_is_not_mapped_holds_the_memory_too);
     IN(CARD_A "=2GiB,context=256MiB", memory_of_another_container_is_charged_in_full_and_once);
     IN(CARD_A "=300MiB,context=256MiB", foreign_memory_beyond_the_quota_is_out_of_memory);
-    IN(CARDS, a_descriptor_that_was_opened_again_is_charged_to_who_imports_it);
+    IN(CARDS, a_descriptor_that_was_opened_again_is_charged_to_its_importer);
     IN(CARDS, copies_of_a_descriptor_keep_its_number);
-    IN(CARDS " " CARD_B "=1GiB,context=100MiB", foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it);
+    IN(CARDS " " CARD_B "=1GiB,context=100MiB", foreign_memory_is_charged_on_its_own_card_before_any_process_maps_it);
     IN(CARDS, a_program_that_closes_all_descriptors_after_exporting_loses_nothing);
     IN(CARDS, what_the_full_table_cannot_count_is_not_exported);
     FINISH;

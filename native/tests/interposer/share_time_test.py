@@ -1,5 +1,5 @@
-"""Shares of a card's time between containers, by simgpu's books, under the virtual clock: library, arbiter and
-programs as they are, so the load of the machine changes nothing."""
+"""Shares of a card's time between containers, by simgpu's accounts, with the real library and arbiter. Runs under the
+virtual clock, so the load of the machine has no effect."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def test_copies_within_the_card_are_limited_like_kernels() -> None:
         near(shares(Tenant(f"loop=copies copy={mib}", cores=10, limit=10)), [10], points=1)
 
 
-def test_who_only_copies_and_who_only_computes_share_by_weight() -> None:
+def test_containers_that_only_copy_or_only_compute_share_by_weight() -> None:
     near(shares(Tenant("loop=copies copy=64", cores=30), Tenant("loop=async kernels=500", cores=70)), [30, 70])
 
 
@@ -80,7 +80,7 @@ def test_a_container_of_many_processes_has_one_share() -> None:
     near(got, [50, 50], points=4)
 
 
-def test_who_comes_and_goes_gets_its_share_at_once() -> None:
+def test_a_container_that_comes_and_goes_gets_its_share_at_once() -> None:
     b = books(
         Tenant("loop=async kernels=1000", cores=50),
         Tenant("loop=async kernels=1000", cores=50, arrive=1000, depart=2500),
@@ -97,7 +97,7 @@ def test_graphs_and_bursts_over_streams_are_shared_too() -> None:
 
 
 def work(*tenants: Tenant, window: int = WINDOW) -> list[float]:
-    """Percent of the kernels that the same program runs alone without a limit: of streams, time tells little."""
+    """Percent of the kernels that the same program runs alone without a limit. Of streams, time tells little."""
     got = books(*tenants, window=window)
     out: list[float] = []
     for i, t in enumerate(tenants):
@@ -123,7 +123,7 @@ def test_one_function_with_very_different_lengths_keeps_its_limit() -> None:
     near(shares(Tenant(load, cores=10, limit=10), window=10000, begin=0), [10], points=2)
 
 
-def test_who_waits_for_a_kernel_that_takes_longer_than_was_thought_is_not_taken_for_idle() -> None:
+def test_a_container_that_waits_for_a_kernel_longer_than_predicted_is_not_taken_for_idle() -> None:
     got = shares(
         Tenant("loop=async pick=random seed=9 kernels=20:1024,10000:1000000 hidden=1", cores=50),
         Tenant("loop=async pick=random seed=8 kernels=5:1024,1000:8,200000:432", cores=50),
@@ -140,9 +140,8 @@ def test_a_first_kernel_of_half_a_second_is_paid_for() -> None:
         window=10000,
         begin=0,
     )
-    # For the first quarter of a second they have the card together, which is charged in equal parts; who waits for
-    # each of
-    # its kernels of 50 us leaves most of its slices early.
+    # For the first quarter of a second they have the card together, which is charged in equal parts. The one that waits
+    # for each of its kernels of 50 us leaves most of its slices early.
     assert abs(got[1] - 30) <= 6, got
 
 

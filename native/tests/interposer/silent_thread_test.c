@@ -1,5 +1,5 @@
-/* The thread that speaks with the arbiter ends, or never runs again: a program can do that to it by a signal that the C library keeps for
- * itself, or by ptrace. It can end no turn then, so from soon on nothing may be launched. Real time. */
+/* The thread that communicates with the arbiter ends, or never runs again: a program can cause that by a signal that the C library reserves for
+ * itself, or by ptrace. Then the thread can end no turn, so shortly after that nothing may be launched. Runs in real time. */
 #include "arbiter.h"
 
 #include <dirent.h>
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define LIMITED CARD_A "=3000MiB,context=256MiB,cores=30"
-#define KEPT_SIGNAL 32 /* glibc lets nobody block it */
-#define STOPPED_US 600000u /* so long after it was silenced, nothing is launched any more; a machine may be busy */
+#define KEPT_SIGNAL 32 /* glibc does not let a program block it */
+#define STOPPED_US 600000u /* this long after the thread was silenced nothing is launched any more; a machine may be busy */
 #define PATIENCE_US 8000000u /* longer than launches wait for a turn that cannot end */
 #define PROGRAMS 4
 
@@ -29,7 +29,7 @@ static void silenced(int signal)
     for (;;) syscall(SYS_pause);
 }
 
-/* As the kernel takes it: sigaction() does not hand this signal out. */
+/* The kernel's layout: sigaction() refuses this signal. */
 struct kernel_action {
     void (*handler)(int);
     unsigned long flags;
@@ -53,7 +53,7 @@ static pid_t librarys_thread(void)
     pid_t its = 0;
     for (struct dirent *e; tasks && (e = readdir(tasks));) {
         pid_t one = atoi(e->d_name);
-        if (one && !its && is_the_librarys(one)) its = one; /* those that simgpu starts in it later have its name */
+        if (one && !its && is_the_librarys(one)) its = one; /* threads that simgpu starts from it later have the same name */
     }
     closedir(tasks);
     return its;
@@ -92,7 +92,7 @@ static void get_ready(uint64_t us)
     while (atomic_load(&seen->launched[me]) < 20) usleep(1000);
 }
 
-/* A program that is silenced keeps the turns of its container from the others. */
+/* A silenced program keeps the container's other programs from getting turns. */
 static void wait_for_the_others(void)
 {
     atomic_fetch_add(&seen->ready, 1);
@@ -109,7 +109,7 @@ static void expect_that_launches_stop(useconds_t for_long)
     EXPECT_EQ(atomic_load(&seen->launched[me]), launched);
 }
 
-/* Several programs at once, each at another moment of its turns. */
+/* Runs several programs at once, each silenced at another moment of its turns. */
 static void in_programs(void (*each)(void))
 {
     pid_t programs[PROGRAMS];
@@ -146,7 +146,7 @@ static void in_turns_that_end(void)
 static void nothing_is_launched_in_a_turn_without_an_end(void) { in_programs(in_a_turn_without_an_end); }
 static void nothing_is_launched_after_a_turn_that_ended(void) { in_programs(in_turns_that_end); }
 
-/* Without an arbiter launches are free, and the thread is silenced then. */
+/* Without an arbiter launches do not wait. The thread is silenced at that time. */
 static void nothing_is_launched_when_an_arbiter_comes(void)
 {
     me = 0;
@@ -183,7 +183,7 @@ static void never_run_before(unsigned blocks, uint64_t us)
     EXPECT_EQ(cuLaunchKernel(spin, blocks, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL), CUDA_SUCCESS);
 }
 
-/* When nobody can say any more that it runs. */
+/* Releases the stream when the thread can no longer report that it runs. */
 static void let_it_go(void)
 {
     usleep(400000); /* its turn is over */
@@ -241,7 +241,8 @@ static void in_a_turn_whose_connection_it_closes(void)
     _exit(ok_so_far ? 0 : 1);
 }
 
-/* 0.3 s and more of a limit of 20 percent: 1.5 s. Not paid for: 1 s, of which it took 0.4 s to sleep and 0.3 s to run. */
+/* At least 0.3 s of work under a limit of 20 percent take 1.5 s. If the work were not paid for: 1 s, of which 0.4 s are sleep and 0.3 s run
+ * time. */
 static void the_container_pays(void (*program)(void))
 {
     CUmodule module;

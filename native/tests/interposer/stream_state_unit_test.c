@@ -1,5 +1,5 @@
-/* What is in flight, stream by stream, and the events in the streams. Here the test is the driver: it says how far a stream has
- * got, and how much time of the card lies between two events. */
+/* The work in flight in each stream, and the events in the streams. Here the test acts as the driver: it decides how far a stream has got, and how
+ * much of the card's time passes between two events. */
 #include "check.h"
 
 #include "resolve/real.h"
@@ -26,19 +26,19 @@
 struct event {
     uintptr_t stream;
     unsigned place; /* in its stream; 0: never recorded */
-    float ms;       /* of the card, when it was recorded */
+    float ms;       /* the card's time when it was reached */
 };
 
 static unsigned recorded[STREAMS], reached[STREAMS], waited;
 static float card_ms;
-static bool idle; /* the card is done with all of it: what is recorded is reached */
+static bool idle; /* the card is done with all work: recorded events are reached */
 static CUcontext current = CONTEXT_A;
 
 static struct event *event_at(CUevent e) { return (struct event *)e; }
 static bool is_done(CUevent e) { return event_at(e)->place <= reached[event_at(e)->stream]; }
 static CUresult create(CUevent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof(struct event)), CUDA_SUCCESS; }
 static CUresult destroy(CUevent e) { return free(e), CUDA_SUCCESS; }
-static CUresult trouble; /* that the events of the program's making are in */
+static CUresult trouble; /* error of events that the program has interfered with */
 static CUresult query(CUevent e) { return trouble ? trouble : is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
 static CUresult context_here(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
 static CUresult set_context(CUcontext c) { return current = c, CUDA_SUCCESS; }
@@ -105,7 +105,7 @@ static struct fr_stream_state *state_of(CUstream s)
 
 static struct fr_prediction *kernel(void) { return fr_prediction_of(1000 + number++, 1); }
 
-/* Thought to take `ns`; the card takes `ms`. */
+/* Predicted to take `ns`; the card takes `ms`. */
 static struct fr_stream_state *launch_of(CUstream s, struct fr_prediction *g, uint64_t ns, float ms)
 {
     struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s});
@@ -206,7 +206,7 @@ static void kernels_that_ran_together_are_corrected_by_what_all_took(void)
     struct fr_prediction *g = kernel(), *h = kernel();
     fr_prediction_learn(g, 1, 300000, false), fr_prediction_learn(h, 1, 800000, false);
     launch_of(s, g, 300000, 0.6f);
-    struct fr_stream_state *st = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
+    struct fr_stream_state *st = launch_of(s, h, 800000, 1.6f); /* twice as long as predicted */
     all_of(s);
     fr_stream_state_poll(st);
     EXPECT(fr_prediction_ns(g) > 300000 && fr_prediction_ns(h) > 800000);
@@ -254,7 +254,7 @@ static void a_slice_of_another_container_is_not_counted_as_our_time(void)
     atomic_store(&card->alone_at, 0);
 }
 
-/* Also where the program has made streams wait, and could have made this one. */
+/* Even if the program has made streams wait, and could have done so with this one. */
 static void an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_measured(void)
 {
     struct fr_prediction *g = kernel();
@@ -268,7 +268,7 @@ static void an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_m
     EXPECT(fr_prediction_ns(g) > 5 * MS_NS);
 }
 
-/* What was counted beyond the time of the turn would be charged once more, as if it had run outside. */
+/* Time counted beyond the turn would be charged once more, as if the work had run outside of it. */
 static void open_batches_of_several_streams_that_ran_together_count_once(void)
 {
     struct fr_prediction *g = kernel();
@@ -287,8 +287,8 @@ static void open_batches_of_several_streams_that_ran_together_count_once(void)
     atomic_store(&card->granted, 0);
 }
 
-/* Other processes are on the card: that it has not begun says nothing. */
-static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(void)
+/* Other processes are on the card, so it means nothing that the stream has not begun. */
+static void a_stream_that_was_not_told_to_wait_is_waited_for_before_it_begins(void)
 {
     CUstream s = fresh_stream();
     struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
@@ -308,7 +308,7 @@ static void it_does_not_wait_for_a_stream_that_is_held_back(void)
     fr_stream_states_drain(card);
     EXPECT_EQ(waited, 0);
     EXPECT(fr_blocked_may_launch(st) && fr_blocked_any(card) && !fr_blocked_resumed(card, true));
-    EXPECT_EQ(in_flight(st), MS_NS); /* still to come */
+    EXPECT_EQ(in_flight(st), MS_NS); /* not begun yet */
     begin_of(s);
     EXPECT(!fr_blocked_may_launch(st) || fr_blocked_resumed(card, true));
     fr_stream_states_drain(card);
@@ -329,7 +329,7 @@ static void what_is_let_go_asks_for_a_turn_once(void)
     EXPECT_EQ(in_flight(st), 0);
 }
 
-/* Else a program that makes a stream wait in each round would be taken for held back for long, in each. */
+/* Otherwise, for a program that makes a stream wait in each round, the stream would be taken for blocked for a long time in each round. */
 static void what_is_let_go_teaches_how_long_its_kernels_take(void)
 {
     CUstream s = fresh_stream();
@@ -361,7 +361,7 @@ static void behind_a_stream_that_is_held_back_events_are_few(void)
     uint64_t before = atomic_load(&card->gpu_ns);
     all_of(s);
     fr_stream_states_drain(card);
-    EXPECT(atomic_load(&card->gpu_ns) > before); /* nobody saw it run: it is charged now */
+    EXPECT(atomic_load(&card->gpu_ns) > before); /* it was not seen to run, so it is charged now */
     EXPECT_EQ(in_flight(st), 0);
     for (int i = 0; i < 20; i++) EXPECT_EQ(atomic_load(&g[i]->pending), 0);
 }
@@ -378,7 +378,7 @@ static void before_a_stream_is_destroyed_its_open_batch_gets_its_event(void)
     EXPECT(!atomic_load(&st->open));
     unsigned before = recorded[(uintptr_t)s % STREAMS];
     fr_stream_states_drain(card);
-    EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], before); /* nobody uses the stream any more */
+    EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], before); /* no thread uses the stream any more */
     EXPECT_EQ(in_flight(st), 0);
 }
 
@@ -390,7 +390,7 @@ static void an_event_that_answers_with_an_error_does_not_say_that_its_batch_is_d
     EXPECT(!fr_stream_state_poll(st));
     EXPECT_EQ(in_flight(st), MS_NS);
     waited_for_all = 0;
-    fr_stream_states_drain(card); /* the whole context is waited for instead */
+    fr_stream_states_drain(card); /* waits for the whole context instead */
     EXPECT_EQ(waited_for_all, 1);
     EXPECT_EQ(in_flight(st), 0);
     trouble = CUDA_SUCCESS;
@@ -453,7 +453,7 @@ static void no_batch_stays_open_in_a_threads_own_stream_or_beside_a_capture(void
             st = launch_of(s, g, 100000, 0.1f);
             EXPECT(!atomic_load(&st->open));
         }
-        EXPECT_EQ(st->count, 1); /* it grows */
+        EXPECT_EQ(st->count, 1); /* the batch grows */
         EXPECT_EQ(recorded[(uintptr_t)s % STREAMS] - before, 4);
         atomic_store(&fr_capture_count, 0);
         fr_stream_states_drain(card);
@@ -483,7 +483,7 @@ static void a_context_that_ends_takes_its_events_with_it(void)
     EXPECT_EQ(atomic_load(&g->pending), 0);
     EXPECT_EQ(in_flight(st), 0);
     EXPECT(!fr_stream_states_in_flight(card));
-    EXPECT_EQ(atomic_load(&card->inside), 1); /* the driver may wait for it, so no turn ends */
+    EXPECT_EQ(atomic_load(&card->inside), 1); /* the driver may wait for that work, so no turn ends */
     fr_stream_states_forgotten();
     EXPECT_EQ(atomic_load(&card->inside), 0);
 }
@@ -511,7 +511,7 @@ static void each_of_many_streams_with_work_in_flight_has_a_state_of_its_own(void
     EXPECT_EQ(atomic_load(&g->pending), 0);
 }
 
-/* Else it would be taken for at work, and its container charged for as long as it waits. */
+/* Otherwise the stream would count as working, and its container would be charged as long as it waits. */
 static void a_stream_that_was_told_to_wait_keeps_that_while_others_need_states(void)
 {
     fresh_stream();
@@ -525,7 +525,7 @@ static void a_stream_that_was_told_to_wait_keeps_that_while_others_need_states(v
 
 /* ---- without the lock ---- */
 
-/* As a process of a container is, as far as the states look at that. */
+/* Sets up this process like one of a container, as far as the states need that. */
 static void join_a_container(void)
 {
     static struct fr_limits limits;
@@ -571,7 +571,7 @@ static void while_the_limits_are_written_its_card_is_looked_up(void)
     join_a_container();
 }
 
-/* Some of so many contexts have the place of the first one among the hints. */
+/* Of this many contexts, some have the same hint as the first one. */
 static void the_states_of_one_context_are_not_those_of_another(void)
 {
     CUstream s = (CUstream)(uintptr_t)23;
@@ -605,8 +605,8 @@ static void *use_many_streams(void *seed)
     return NULL;
 }
 
-/* Streams are more than states, threads are fewer. */
-static void nobody_loses_a_state_while_it_is_used(void)
+/* There are more streams than states, and fewer threads. */
+static void no_thread_loses_a_state_while_it_is_used(void)
 {
     pthread_t threads[4];
     join_a_container();
@@ -630,7 +630,7 @@ int main(void)
     RUN(a_slice_of_another_container_is_not_counted_as_our_time);
     RUN(an_open_batch_that_takes_longer_than_was_thought_is_waited_for_and_measured);
     RUN(open_batches_of_several_streams_that_ran_together_count_once);
-    RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
+    RUN(a_stream_that_was_not_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);
     RUN(what_is_let_go_teaches_how_long_its_kernels_take);
@@ -649,6 +649,6 @@ int main(void)
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
     RUN(while_the_limits_are_written_its_card_is_looked_up);
     RUN(the_states_of_one_context_are_not_those_of_another);
-    RUN(nobody_loses_a_state_while_it_is_used);
+    RUN(no_thread_loses_a_state_while_it_is_used);
     FINISH;
 }

@@ -1,5 +1,5 @@
-"""The stress run under drivers that the library cannot know: twenty seeded policies, few and many processes. Whatever
-the driver decides, nothing is above the quota, nothing is refused or kept that need not be, and nothing hangs."""
+"""The stress run under driver policies that the library cannot know: twenty seeded policies, few and many processes.
+Whatever the driver chooses, the quota is not exceeded, nothing is refused or kept without need, and nothing hangs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The stress run, small: it finds nothing with the library, and finds the overcommit without it. Then gpu-check."""
+"""A small stress run: it finds no error with the library, and finds the overcommit without it. Then gpu-check."""
 
 import os
 import re

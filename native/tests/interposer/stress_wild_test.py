@@ -1,4 +1,4 @@
-"""The stress run under drivers that take more than any bound. What is held beyond the ledger is found, as by the node's
+"""The stress run under drivers that take more than any bound. Memory held beyond the ledger is found, as by the node's
 audit, and counts against the quota: at quiet points nothing is granted or shown as free beyond what is left."""
 
 import sys

@@ -1,11 +1,11 @@
-"""Runs the tests of a script in the form that run.sh counts: a test is a function named as a sentence."""
+"""Runs the tests of a script with the output that run.sh counts. A test is a function whose name is a sentence."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 class Skip(Exception):
-    """The text says why."""
+    """The test is skipped; the text says why."""
 
 
 def run(names: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""The table of symbols holds the build to account: whatever is missing is named."""
+"""The build checks the table of symbols: everything that is missing is named."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ NATIVE = Path(__file__).resolve().parents[2]
 
 
 def generated(change: Callable[[str], str], *, functions: str | None = None) -> tuple[int, str]:
-    """What generate.py says of a changed table; with `functions`, of the functions that are there."""
+    """The result of generate.py for a changed table; with `functions`, for these existing functions."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         shutil.copytree(NATIVE / "symbols", work / "symbols")
@@ -30,7 +30,7 @@ def generated(change: Callable[[str], str], *, functions: str | None = None) -> 
 
 
 def written() -> str:
-    """As `nm` would list them: a function for every symbol that needs one."""
+    """A listing like that of `nm`, with a function for every symbol that needs one."""
     lines = (NATIVE / "interposer/table.txt").read_text().splitlines()
     return "".join(f"T {line.split()[0]}\n" for line in lines if line and not line.startswith("#"))
 

@@ -1,5 +1,5 @@
-/* What the driver's private tables do past the library is noticed and charged, and later calls are refused for it. simgpu has a table
- * of its own for that, and the entry of the runtime's interface that makes primary contexts. */
+/* The effects of calls through the driver's private tables, which bypass the library, are noticed and charged, and later calls are refused because
+ * of them. simgpu has a table of its own for that, and the entry of the runtime's interface that makes primary contexts. */
 #include "container.h"
 
 #include <sys/stat.h>
@@ -34,14 +34,14 @@ static void ask_for_tables(void)
     if (!own || !interface) abort();
 }
 
-static void a_tick(void) { usleep(12000); } /* of the clock by which it looks for contexts that are not current */
+static void a_tick(void) { usleep(12000); } /* of the timer by which the library looks for contexts that are not current */
 static void until_the_figures_are_compared(void) { usleep(150000); }
 
 static void a_primary_context_of_a_table_is_charged_at_the_next_question(void)
 {
     CUcontext c;
     ask_for_tables();
-    EXPECT_EQ(interface->primary(&c, 0), CUDA_SUCCESS); /* made, and current */
+    EXPECT_EQ(interface->primary(&c, 0), CUDA_SUCCESS); /* created and made current */
     EXPECT_EQ(held(CARD_A), CONTEXT);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(used(), CONTEXT);
@@ -71,7 +71,7 @@ static void the_first_call_that_allocates_in_it_is_refused_when_the_quota_is_pas
     CUcontext c;
     CUdeviceptr p;
     ask_for_tables();
-    EXPECT_EQ(interface->primary(&c, 0), CUDA_SUCCESS); /* 256 MiB where there are 200 */
+    EXPECT_EQ(interface->primary(&c, 0), CUDA_SUCCESS); /* 256 MiB with a quota of 200 */
     EXPECT_EQ(cuMemAlloc_v2(&p, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(free_bytes(), 0);
     EXPECT_EQ(peak(CARD_A), CONTEXT);
@@ -84,7 +84,7 @@ static void a_primary_context_that_is_not_current_is_charged_within_a_tick(void)
     EXPECT_EQ(own->retain(&b, 1), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
     a_tick();
-    EXPECT_EQ(used(), CONTEXT); /* of card A; and this call saw the other one */
+    EXPECT_EQ(used(), CONTEXT); /* of card A; this call also noticed the other context */
     EXPECT_EQ(held(CARD_B), 100 * MIB);
     CUdeviceptr p;
     EXPECT_EQ(cuCtxSetCurrent(b), CUDA_SUCCESS);
@@ -122,9 +122,9 @@ static void holders_beside_a_table_are_charged_for_one_context(void)
     EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(held(CARD_A), CONTEXT);
-    EXPECT_EQ(own->release(0), CUDA_SUCCESS); /* past us: it is gone, and nobody knows */
+    EXPECT_EQ(own->release(0), CUDA_SUCCESS); /* bypasses the library: the context is gone unnoticed */
     EXPECT_EQ(held(CARD_A), 0);
-    EXPECT_EQ(cuDevicePrimaryCtxRetain(&b, 0), CUDA_SUCCESS); /* what stayed charged is for this one */
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&b, 0), CUDA_SUCCESS); /* the charge that stayed covers this one */
     EXPECT_EQ(cuCtxSetCurrent(b), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(held(CARD_A), CONTEXT);
@@ -156,7 +156,7 @@ static void a_module_of_a_table_is_found_by_the_drivers_own_figure(void)
     EXPECT(peak(CARD_A) <= 300 * MIB);
 }
 
-/* Only by the wild policies, which exceed what is told. */
+/* Only wild policies exceed the reported size. */
 static void a_context_larger_than_told_is_found_by_the_drivers_own_figure(void)
 {
     CUcontext c = context_on(0);
@@ -174,7 +174,7 @@ static void a_context_larger_than_told_is_found_by_the_drivers_own_figure(void)
     EXPECT_EQ(used(), held(CARD_A) > CONTEXT ? held(CARD_A) : CONTEXT);
 }
 
-/* NVML has the pids of the host. */
+/* NVML reports pids of the host. */
 static bool knows_its_pid(void)
 {
     struct stat space;

@@ -1,14 +1,14 @@
-/* Two processes of a container that share memory and one that looks on; what they hold must be the same in simgpu's ledger and
- * in what the container believes, at the latest 100 ms after somebody died. */
+/* Two processes of a container that share memory, and one that observes. The memory that they hold must be the same in simgpu's ledger and in the
+ * container's, at the latest 100 ms after a process died. */
 #ifndef TRIO_H
 #define TRIO_H
 
 #include "worker.h"
 
-#define QUOTA (3072 * MIB) /* the card has 4096: what is free is what the quota leaves */
+#define QUOTA (3072 * MIB) /* the card has 4096 MiB, so the free memory is limited by the quota only */
 #define CARDS CARD_A "=3GiB,context=256MiB"
 
-/* Two that share, and one that looks on. */
+/* a and b share memory, c observes. */
 static struct worker a, b, c;
 
 static void three(void)
@@ -30,7 +30,7 @@ static void agree(int line, unsigned contexts, unsigned long long mib)
 }
 #define HOLDS(contexts, mib) agree(__LINE__, contexts, mib)
 
-/* The last byte can be had, and not one more. */
+/* The last byte can be allocated, and not one more. */
 static void rest_is_exact(unsigned contexts, unsigned long long mib)
 {
     unsigned long long rest = QUOTA - contexts * CONTEXT - mib * MIB;
@@ -57,8 +57,8 @@ static __attribute__((unused)) struct worker start_stranger(void)
     return stranger;
 }
 
-/* a makes memory, b imports it, and both let go of it: each of them frees it, ends or is killed, in every order. `share` is given the
- * number of the round; the driver holds `mib` until the second of them has let go. */
+/* a makes memory, b imports it, and both give it up: each frees it, ends or is killed, in every order. `share` gets the number of the round. The
+ * driver holds `mib` until the second of them has given it up. */
 static __attribute__((unused)) void leave_in_all_orders(unsigned mib, void (*share)(int), CUresult (*free_made)(void), CUresult (*free_imported)(void))
 {
     enum { FREES, ENDS, KILLED, WAYS };

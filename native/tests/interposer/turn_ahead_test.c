@@ -1,5 +1,5 @@
-/* Turns that are given ahead of their time: what the library does with BEGINS. The arbiter is played; its words, and the instants, are
- * those of the real one (arbiter/protocol.h). Real time: what is expected is that something does not happen too early. */
+/* Turns that are granted before they begin: how the library handles BEGINS. The test plays the arbiter, with the messages and instants of the real
+ * one (arbiter/protocol.h). Runs in real time: the tests check that things do not happen too early. */
 #include "arbiter.h"
 
 #include "../../arbiter/protocol.h"
@@ -12,11 +12,11 @@
 
 #define LIMITED CARD_A "=900MiB,context=256MiB,cores=50 " CARD_B "=900MiB,context=100MiB"
 #define MS 1000000ull
-#define FIRST_TURN 1u /* in which the library learns; it begins at once */
+#define FIRST_TURN 1u /* the turn in which the library learns; it begins at once */
 
 enum manner { AHEAD, FAR_AHEAD, SOONER, ANOTHERS, LATE_THREAD };
 
-/* What the played arbiter says, and what it hears; the tested process sees it. */
+/* The played arbiter's messages, sent and received; shared with the tested process. */
 static struct { enum manner manner; _Atomic uint64_t begins, granted, done; _Atomic uint32_t turns, short_turns; } *seen;
 
 CUresult cuCtxGetCurrent(CUcontext *);
@@ -55,7 +55,7 @@ static void serve(int fd)
 {
     struct arbiter_message m;
     while (recv(fd, &m, sizeof m, 0) == sizeof m) {
-        if (m.kind == ARBITER_DONE && !m.lease) continue; /* of no turn: what else it has on the card */
+        if (m.kind == ARBITER_DONE && !m.lease) continue; /* not for a turn: a report of other work on the card */
         if (m.kind == ARBITER_DONE) {
             atomic_store(&seen->done, now_ns());
             if (atomic_load(&seen->done) < atomic_load(&seen->granted) + 3 * MS / 2) atomic_fetch_add(&seen->short_turns, 1);
@@ -82,7 +82,7 @@ static void play_arbiter(void)
 
 static CUfunction spin;
 
-/* The thread that speaks with the arbiter is there, and the first turn is over. */
+/* Waits until the thread that communicates with the arbiter runs, and the first turn is over. */
 static void get_ready(void)
 {
     CUmodule module;
@@ -93,7 +93,7 @@ static void get_ready(void)
     while (!atomic_load(&seen->done)) usleep(1000);
 }
 
-/* Returns when it was launched. */
+/* Returns the time of the launch. */
 static uint64_t launch_in_the_next_turn(void)
 {
     uint32_t turns = atomic_load(&seen->turns);
@@ -104,7 +104,7 @@ static uint64_t launch_in_the_next_turn(void)
     return launched;
 }
 
-/* It is, once the card has been idle for some milliseconds; on a busy machine the thread that does so may be late. */
+/* The turn is given back once the card has been idle for some milliseconds; on a busy machine the thread that does so may be late. */
 static void until_the_turn_is_given_back(void)
 {
     while (atomic_load(&seen->done) < atomic_load(&seen->granted)) usleep(1000);
@@ -122,7 +122,7 @@ static void nothing_is_launched_before_a_turn_that_was_given_ahead_begins(void)
     }
 }
 
-/* Under a load a single one may be woken late; not all of twenty. */
+/* Under load a single thread may be woken late, but not all of twenty. */
 static void turns_that_began(enum manner manner, uint64_t within)
 {
     int soon = 0;
@@ -149,7 +149,7 @@ static void stay_on_the_first_processor(void)
     sched_setaffinity(0, sizeof one, &one);
 }
 
-/* A thread that waits for its turn and cannot run: it has less than the lowest weight, on a processor that others use. */
+/* A thread that waits for its turn but cannot run: it has less than the lowest weight, on a processor that other threads use. */
 static void *wait_badly(void *context)
 {
     cuCtxSetCurrent(context);
@@ -185,7 +185,7 @@ static void a_turn_is_not_idle_while_the_thread_that_asked_for_it_is_not_awake_y
     pthread_join(slow, NULL);
     atomic_store(&over, true);
     pthread_join(busy, NULL);
-    /* One for each launch, and one more where the thread slept again before its turn was over. Hundreds when they were given back as idle. */
+    /* One turn for each launch, and one more if the thread slept again before its turn was over. Hundreds if turns were given back as idle. */
     uint32_t turns = atomic_load(&seen->short_turns);
     if (turns > 40) printf("%u turns shorter than 1.5 ms for 20 launches\n", turns);
     EXPECT_EQ(turns > 40, false);

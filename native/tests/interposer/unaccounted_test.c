@@ -1,5 +1,5 @@
-/* What the node's audit writes into the page of limits, memory of this container that the library did not see, counts against the quota of
- * whatever kind of memory is asked for next, in processes that run already. */
+/* Memory of this container that the library did not see, and that the node's audit writes into the limits page, counts against the quota for every
+ * kind of memory that is requested next, in processes that run already. */
 #include "container.h"
 
 #define CARDS CARD_A "=640MiB,context=256MiB" /* 384 MiB are left beside a context */

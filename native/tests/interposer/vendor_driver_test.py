@@ -1,10 +1,8 @@
 """The vendor's own user-space driver, unmodified, under the library: its private tables and its symbols.
 
-It loads on a machine without a card, and its tables can be had there. They have to come through the library as they
-are, at
-their own address: the runtime library proves by a hash over these addresses that the driver is the vendor's. See
-fetch/vendor.py
-for where the driver comes from.
+It can be loaded on a machine without a card, and its tables can be read there. The library has to pass them on
+unchanged, at their own addresses: the runtime library verifies by a hash over these addresses that the driver is the
+vendor's. See fetch/vendor.py for the source of the driver.
 """
 
 import os
@@ -20,9 +18,8 @@ LIBRARY = Path(os.environ["LIBFRACTILE"])
 CACHE = Path(os.environ.get("FRACTILE_CUDA_WHEELS", "/nonexistent"))
 DRIVER = CACHE / "driver"
 
-# What the runtime library asks for, in its order, and three that others ask for. The first word of most is their size
-# in
-# bytes; 0: that word is none; None: a driver of 535 does not have the table.
+# The tables that the runtime library requests, in its order, and three that others request. The first word of most is
+# their size in bytes; 0: that word is not a size; None: a driver of 535 does not have the table.
 TABLES = {
     "f8cff95121468b4eb9e2fb469e7c0dd9": None,  # may be absent
     "6bd5fb6c5bf4e74a8987d93912fd9df9": 88,  # the runtime's interface: makes primary contexts, loads modules
@@ -36,10 +33,10 @@ TABLES = {
     "b10541e1f7c7c74a9f64f223be99f1e2": 216,
 }
 
-# What it exports and no header declares: for its debugger and its own libraries.
+# Functions that it exports and no header declares, for its debugger and its own libraries.
 UNDECLARED = {"cuEGLApiInit", "cuMemGetAttribute", "cuMemGetAttribute_v2"}
 
-# For each table: what was answered, its first word, whose memory it is in; then whose function gave it.
+# For each table: the result, its first word, the file whose memory contains it; then the file of the function called.
 PROGRAM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>

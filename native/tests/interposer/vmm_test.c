@@ -1,5 +1,5 @@
-/* Virtual memory management inside a container: charged when it is created, refunded when nothing holds it any more, by
- * simgpu's ledger and by what the container is told. */
+/* Virtual memory management inside a container: memory is charged when it is created, and refunded when nothing holds it any more, both in simgpu's
+ * ledger and in the container's. */
 #include "container.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ static CUdeviceptr reserve(size_t size)
     return va;
 }
 
-/* What the driver holds for the container, and what the container believes, without the context. */
+/* The driver holds this many bytes for the container, and the container's ledger agrees, both without the context. */
 #define HOLDS(mib)                                                        \
     do {                                                                  \
         EXPECT_EQ(held(CARD_A), CONTEXT + (mib) * MIB);                   \
@@ -170,7 +170,7 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
     HOLDS(0);
 }
 
-/* As an allocator with expandable segments does it: one large range, filled and emptied at its end. */
+/* Like an allocator with expandable segments: one large range, filled and emptied at its end. */
 static void segments_that_grow_and_shrink_cost_what_is_mapped(void)
 {
     context_on(0);
@@ -234,7 +234,7 @@ static void a_forked_child_holds_nothing_of_its_parents(void)
     HOLDS(0);
 }
 
-/* ---- numbers of handles that other threads release, and that the driver gives out again ---- */
+/* ---- numbers of handles that other threads release, and that the driver reuses ---- */
 
 enum { PLACES = 24 };
 static _Atomic handle number;
@@ -299,7 +299,7 @@ static void race(void *(*user)(void *), void *(*other)(void *))
 static void what_is_mapped_while_another_thread_releases_it_is_counted(void) { race(map_what_others_release, release_what_others_create); }
 static void what_is_exported_while_another_thread_releases_it_is_counted(void) { race(export_what_others_release, create_and_release); }
 
-/* Of a handle that was released, while another thread unmaps the last that holds the memory. */
+/* A released handle is retained again by its mapping's address, while another thread unmaps that mapping, the last to hold the memory. */
 static void *unmap(void *unused)
 {
     while (!enough) cuMemUnmap(places, 8 * MIB);

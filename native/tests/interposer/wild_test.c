@@ -1,5 +1,5 @@
-/* A driver that takes more than the table of bounds says (SIMGPU_POLICY=wild). Where the library can see its own figure in NVML, it charges the
- * excess, refuses what no longer fits, and gives it back with the last context. */
+/* A driver that takes more than the table of bounds allows (SIMGPU_POLICY=wild). If the library can see the process's figure in NVML, it charges the
+ * excess, refuses requests that no longer fit, and refunds the excess with the last context. */
 #include "container.h"
 
 #define QUOTA (2048 * MIB)
@@ -7,7 +7,7 @@
 
 static bool covered(void) { return QUOTA - free_bytes() >= held(CARD_A); }
 
-/* The library looks at most every 100 ms, when it is called. */
+/* The library checks at most every 100 ms, when it is called. */
 static bool soon_covered(void)
 {
     for (double from = seconds(); seconds() - from < 40 * soon(); usleep(20000))

@@ -1,4 +1,4 @@
-/* Processes that share memory, moved step by step: each does what one letter tells it, and answers with the driver's result. */
+/* Processes that share memory, controlled step by step: each follows orders of one letter, and answers with the driver's result. */
 #ifndef WORKER_H
 #define WORKER_H
 
@@ -18,10 +18,10 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *, void *, int, unsigne
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *, CUdeviceptr);
 CUresult cuMemPoolImportPointer(CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
 
-/* MAKE gives a handle of `size`; EXPORT its descriptor, FABRIC its fabric handle; IPC allocates `size` and gives its IPC handle.
- * REOPEN imports a descriptor that it opens once more by /proc/self/fd. POOL makes a pool, PIECE takes `size` from it and gives the
- * pool's descriptor and the piece's pointer; TRIM frees the piece and empties the pool. POOL_IN imports the pool and a pointer of it, PIECE_IN
- * one more pointer, PIECE_OUT frees one, POOL_OUT destroys the imported pool.
+/* MAKE creates a handle of `size`; EXPORT returns its descriptor, FABRIC its fabric handle; IPC allocates `size` and returns its IPC handle.
+ * REOPEN imports a descriptor that it opens once more by /proc/self/fd. POOL makes a pool; PIECE takes `size` from it and returns the pool's
+ * descriptor and the piece's pointer; TRIM frees the piece and empties the pool. POOL_IN imports the pool and a pointer of it, PIECE_IN one
+ * more pointer; PIECE_OUT frees one, POOL_OUT destroys the imported pool.
  * TEAM makes a multicast object; JOIN adds the process's card to one that it imported, BIND binds `size` of its first handle. */
 enum what { MAKE = 'm', EXPORT = 'e', FABRIC = 'f', FREE = 'r', IMPORT = 'i', IMPORT_FABRIC = 'F', CLOSE = 'c', IPC = 'I', IPC_OPEN = 'O',
             IPC_CLOSE = 'C', IPC_FREE = 'R', DROP_FD = 'd', ALLOC = 'a', GIVE = 'g', USED = 'u', END = 'q',
@@ -30,7 +30,7 @@ enum what { MAKE = 'm', EXPORT = 'e', FABRIC = 'f', FREE = 'r', IMPORT = 'i', IM
 
 struct message {
     char what;
-    int number; /* of the thing that is meant, in that process */
+    int number; /* of the object, in that process */
     CUresult result;
     unsigned long long size;
     unsigned char handle[64];
@@ -181,7 +181,7 @@ static inline void work(int socket, int device)
     CUcontext c;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     t.device = device;
-    for (int fd = 3; fd < 256; fd++) /* what was being passed around when it was started is none of its business */
+    for (int fd = 3; fd < 256; fd++) /* closes descriptors that were being passed around when it was started */
         if (fd != socket) close(fd);
     for (;;) {
         int answer = -1, fd = talk(socket, &m, -1, false);
@@ -219,7 +219,7 @@ static inline CUresult order(struct worker w, char what, int number, unsigned lo
     return tell(w, &m, -1, NULL);
 }
 
-/* A descriptor of what it made, which it closed itself. */
+/* A descriptor of an object that the worker made; the worker has closed its own copy. */
 static inline int export_fd(struct worker w, int number)
 {
     int fd = -1;
@@ -241,7 +241,7 @@ static inline CUresult import_reopened_fd(struct worker w, int number, unsigned 
     return tell(w, &m, fd, NULL);
 }
 
-/* A piece of its pool: the pointer, and the pool's descriptor, which it closed itself. */
+/* A piece of the worker's pool: the pointer, and the pool's descriptor, of which the worker has closed its own copy. */
 static inline struct message piece_of(struct worker w, int number, unsigned long long size, int *fd)
 {
     struct message m = {.what = PIECE, .number = number, .size = size};

@@ -1,4 +1,4 @@
-"""What is given to make on the command line takes effect, or is refused in one sentence before anything is built."""
+"""Variables given to make on the command line take effect, or are refused in one sentence before anything is built."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import suite  # noqa: E402
 
 
 def make(*words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    """Only shows what it would do."""
+    """Runs make so that it only prints its commands."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in ("ONLY", "CLOCK", "BUSY")}
     command = ["make", "-n", "--no-print-directory", "-C", str(NATIVE), f"PYTHON={sys.executable}", *words]
     return subprocess.run(command, env=plain | more, capture_output=True, text=True, timeout=60)

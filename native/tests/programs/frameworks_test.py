@@ -1,21 +1,21 @@
 """PyTorch from PyPI, unmodified, over the stand-in for libcudart, under libfractile.so on simulated cards; run by
-`make -C native frameworks`. FRAMEWORKS names
-the directory that fetch/frameworks.py filled. Prints a table; every figure in it is the
-judge's (host.py), and a row is good only if the judge agrees. No row uses cuBLAS or cuDNN: their runtime is static.
+`make -C native frameworks`. FRAMEWORKS names the directory that fetch/frameworks.py filled. Prints a table. Every
+figure in it is the judge's (host.py), and a row passes only if the judge agrees. No row uses cuBLAS or cuDNN: their
+runtime is static.
 """
 
 import importlib.metadata
 import sys
 import time
 
-import torch_alone  # noqa: F401  its rows
-import torch_processes  # noqa: F401  its rows
+import torch_alone  # noqa: F401  imported for its rows
+import torch_processes  # noqa: F401  imported for its rows
 from host import CONTEXT, OUT, Host
 from torch_row import QUOTA, VENV, Row, mib, rows, within
 
 
 def one(title: str, function: Row, allocator: str) -> tuple[str, str]:
-    """Whether it is good, and the judge's figures or what was wrong."""
+    """Whether the row passes, and the judge's figures or the failure."""
     try:
         with Host(str(VENV / "bin/python"), QUOTA, libraries=f"{OUT / 'tests/runtime'}:") as h:
             figures = function(h, allocator)
@@ -38,7 +38,7 @@ def chosen(arguments: list[str]) -> list[tuple[str, Row, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    looking = arguments[:1] == ["--look"]  # whether ROWS names any, before gigabytes are fetched
+    looking = arguments[:1] == ["--look"]  # only check that ROWS selects a row, before gigabytes are fetched
     todo = chosen(arguments[looking:])
     if not todo:
         titles = "; ".join(rows)

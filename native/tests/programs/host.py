@@ -1,7 +1,7 @@
 """A simulated host with one container, the programs in it under libfractile.so, and the judge: simgpu's own ledger,
 read from outside while a program waits.
 
-A program says `say("mark", **facts)`, which prints a line and waits until the test has looked and lets it go on.
+A program calls `say("mark", **facts)`, which prints a line and waits until the test has looked and lets it continue.
 """
 
 import json
@@ -36,13 +36,13 @@ class Program:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], deadline: float):
         command = ["timeout", "-s", "KILL", str(deadline), *command]
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  it is read when the program fails
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  read if the program fails
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
         )
 
     def until(self, mark: str) -> dict[str, Any]:
-        """The facts said with the mark; the program waits there."""
+        """The facts reported with the mark; the program waits there."""
         assert self.process.stdout
         printed: list[str] = []
         for line in self.process.stdout:
@@ -63,7 +63,7 @@ class Program:
         return self.until(mark)
 
     def finish(self) -> str:
-        """What it printed since the last mark."""
+        """The output since the last mark."""
         out, _ = self.process.communicate("\n")
         assert self.process.returncode == 0, f"status {self.process.returncode}: {out[-500:]} {self._error()}"
         return out
@@ -144,7 +144,7 @@ class Host:
         return self._card()["peak"]
 
     def foreign(self) -> int:
-        """What the other card has held, ever: nothing of it is the container's."""
+        """The peak of the other card, of which the container must hold nothing."""
         return self._ledger()["cards"][1]["peak"]
 
     def kernels_ns(self) -> int:

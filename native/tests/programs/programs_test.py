@@ -1,6 +1,6 @@
-"""Programs that nobody here wrote, unmodified, under libfractile.so on simulated cards: numba-cuda, cuda-core,
-cuda-bindings, nvidia-ml-py, nvitop, gpustat. PROGRAMS names the directory that install.py filled. Every figure about
-what is held is the judge's (host.py); what a program says is only compared with it.
+"""Third-party programs, unmodified, under libfractile.so on simulated cards: numba-cuda, cuda-core, cuda-bindings,
+nvidia-ml-py, nvitop, gpustat. PROGRAMS names the directory that fetch/programs.py filled. Every figure about held
+memory is the judge's (host.py); a program's own figures are only compared with it.
 """
 
 import json
@@ -13,7 +13,7 @@ from host import CONTEXT, MIB, Host
 
 PYTHON = str(Path(os.environ["PROGRAMS"]) / "venv/bin/python")
 QUOTA = 1024 * MIB
-ROUNDING = 32 * MIB  # a pool's step: what a refusal may leave unused
+ROUNDING = 32 * MIB  # a pool's step: the memory that a refusal may leave unused
 
 
 def host() -> Host:
@@ -301,7 +301,7 @@ say("freed")
 
 
 def holder(h: Host) -> int:
-    """A program that holds 200 MiB until its host is gone; says its pid."""
+    """Starts a program that holds 200 MiB until its host is gone; returns its pid."""
     pid = h.run(DRIVER + "import os\nok(d.cuMemAlloc(200 << 20))\nsay('held', pid=os.getpid())").until("held")["pid"]
     assert h.now() == CONTEXT + 200 * MIB, h.now()
     return pid

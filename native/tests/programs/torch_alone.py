@@ -27,7 +27,7 @@ say("ran", total=total, free=free)
     said = p.then("ran")
     counted = said["total"] - said["free"]
     assert said["total"] == QUOTA and h.kernels_ns() > busy, said
-    # What the blocks of code may take at most is counted (docs/concepts/isolation.md, "Blocks"), not what they take.
+    # The most that blocks of code may take is counted (docs/concepts/isolation.md, "Blocks"), not what they take.
     assert 0 <= counted - h.now() <= 8 * MIB, (counted, h.now())
     held = h.now()
     p.finish()
@@ -57,7 +57,7 @@ say("again")
     said = p.until("full")
     full = h.now()
     assert said["said"] and QUOTA - 66 * MIB <= full <= QUOTA, (said, full)
-    if allocator != "async":  # which says no more than that the allocation failed
+    if allocator != "async":  # which reports only that the allocation failed
         assert f"total capacity of {QUOTA / 2**30:.2f} GiB" in said["said"], said
     p.then("empty")
     empty, busy = h.now(), h.kernels_ns()

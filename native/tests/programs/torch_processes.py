@@ -137,7 +137,7 @@ def loader(h: Host, allocator: str, how: str) -> str:
         said = p.then("read")
         assert said == {"batches": 8, "pinned": True, "same": True}, said
         after = h.now()
-        assert after - before <= 64 * MIB, after - before  # workers have no context, pinned memory is the host's
+        assert after - before <= 64 * MIB, after - before  # workers have no context, and pinned memory is host memory
         p.finish()
     return f"before {mib(before)}, after 8 batches {mib(after)}"
 

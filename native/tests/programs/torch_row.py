@@ -1,4 +1,4 @@
-"""A row of the table of frameworks: a script for PyTorch under each allocator, and what the judge says of it."""
+"""A row of the table of frameworks: a script for PyTorch under each allocator, and the judge's result."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from host import MIB, Host
 
 VENV = Path(os.environ["FRAMEWORKS"]) / "venv"
 QUOTA = 2048 * MIB
-MODULES = 160 * MIB  # what the kernels of a row may hold
+MODULES = 160 * MIB  # the most that the kernels of a row may hold
 LIMIT = 300
 ALLOCATORS = {"default": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
 

@@ -1,4 +1,4 @@
-/* Copies and fills. The direction picks the driver's call; "default" leaves it to the addresses. */
+/* Copies and fills. The direction chooses the driver's call; "default" leaves the choice to the addresses. */
 #include "driver.h"
 
 #include <string.h>
@@ -114,7 +114,7 @@ EXPORT cudaError_t cudaMemset2DAsync(void *at, size_t pitch, int value, size_t w
     RETURN(driver.cuMemsetD2D8Async((CUdeviceptr)at, pitch, (unsigned char)value, width, height, s));
 }
 
-/* ---- variables of the device, by the host's name for them ---- */
+/* ---- variables of the device, by their host symbols ---- */
 
 static cudaError_t symbol(const void *host, size_t offset, size_t size, char **at)
 {

@@ -1,4 +1,4 @@
-/* The driver's functions that the stand-in calls, each with the version that a runtime asks cuGetProcAddress for. */
+/* The driver's functions that the stand-in calls, each with the version that a runtime requests from cuGetProcAddress. */
 #ifndef RUNTIME_DRIVER_H
 #define RUNTIME_DRIVER_H
 

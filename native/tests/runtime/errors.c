@@ -1,4 +1,4 @@
-/* Names of errors as the runtime spells them; what they mean, in the driver's words. */
+/* Names of errors in the runtime's spelling; their descriptions are the driver's. */
 #include "driver.h"
 
 static const struct { cudaError_t code; const char *name; } names[] = {

@@ -1,4 +1,4 @@
-/* Capture and graphs: handles and parameters are the driver's but for the nodes of kernels and copies. */
+/* Capture and graphs: handles and parameters are the driver's, except for the nodes of kernels and copies. */
 #include "driver.h"
 
 EXPORT cudaError_t cudaStreamBeginCapture(CUstream s, int mode) { RETURN(driver.cuStreamBeginCapture(s, mode)); }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What stands between <<< and >>> waits here for the stub that the compiler made. */
+/* The arguments between <<< and >>> are stored here for the stub that the compiler made. */
 static __thread struct { dim3 grid, block; size_t shared; CUstream stream; } pushed[8];
 static __thread unsigned depth;
 
@@ -51,7 +51,7 @@ EXPORT cudaError_t cudaLaunchKernel(const void *f, dim3 g, dim3 b, void **a, siz
 EXPORT cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 g, dim3 b, void **a, size_t shared, CUstream s) { RETURN(cooperative(f, g, b, a, shared, s)); }
 EXPORT cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **a) { RETURN(extended(c, f, a)); }
 
-/* From the 13 on, start-up code asks for the kernel once and launches that. */
+/* Since version 13, start-up code looks the kernel up once and launches the result. */
 EXPORT cudaError_t __cudaGetKernel(CUkernel *out, const void *host) { RETURN(rt_kernel(host, (CUfunction *)out)); }
 EXPORT cudaError_t cudaGetKernel(CUkernel *out, const void *host) { RETURN(rt_kernel(host, (CUfunction *)out)); }
 EXPORT cudaError_t __cudaLaunchKernel(CUkernel k, dim3 g, dim3 b, void **a, size_t shared, CUstream s)

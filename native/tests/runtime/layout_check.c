@@ -1,5 +1,5 @@
-/* Compiled, never run, where the vendor's header is at hand: the stand-in's layouts against the vendor's. The vendor's names
- * are used here, so ours are taken under other names. */
+/* Compiled, never run, if the vendor's header is available: compares the stand-in's layouts with the vendor's. The vendor's names are used
+ * here, so the stand-in's are included under other names. */
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 

@@ -5,7 +5,7 @@ EXPORT cudaError_t cudaMalloc(void **out, size_t size)
 {
     if (!out) return rt_end(cudaErrorInvalidValue);
     *out = NULL;
-    if (!size) return rt_end(rt_enter()); /* unlike the driver, which refuses */
+    if (!size) return rt_end(rt_enter()); /* unlike the driver, which refuses size 0 */
     RETURN(driver.cuMemAlloc((CUdeviceptr *)out, size));
 }
 
@@ -32,7 +32,7 @@ EXPORT cudaError_t cudaHostGetFlags(unsigned *out, void *at) { RETURN(driver.cuM
 
 enum { MEMORY_TYPE = 2, DEVICE_POINTER, HOST_POINTER, IS_MANAGED = 8, DEVICE_ORDINAL };
 
-/* A pointer that the driver does not know is an answer, not an error. */
+/* A pointer that the driver does not know gives a valid answer, not an error. */
 static cudaError_t pointer(struct cudaPointerAttributes *out, const void *at)
 {
     unsigned type = 0, managed = 0;

@@ -1,4 +1,4 @@
-/* What a program gets told of a device; the 13 of it left out what attributes say as well. */
+/* The properties of a device as a program sees them; version 13 removed those that are also attributes. */
 #ifndef RUNTIME_PROPERTIES_H
 #define RUNTIME_PROPERTIES_H
 

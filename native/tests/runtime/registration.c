@@ -1,6 +1,6 @@
-/* What the compiler's start-up code tells a runtime: fat binaries, and which function or variable of the host stands for
- * which of the device. Nothing is loaded then; a fat binary becomes a library of the driver with the first use of a
- * function of it. A program may register a hundred thousand functions, so they are found by a hash of their address. */
+/* The registrations by the compiler's start-up code: fat binaries, and which host function or variable stands for which one of the device.
+ * Nothing is loaded then: a fat binary becomes a library of the driver at the first use of one of its functions. A program may register a
+ * hundred thousand functions, so they are found by a hash of their address. */
 #include "driver.h"
 
 #include <pthread.h>
@@ -51,7 +51,7 @@ static void add(void **handle, const void *host, const char *name)
     pthread_mutex_unlock(&mutex);
 }
 
-/* By value: the table may move as soon as the mutex is free. */
+/* Returned by value: the table may move as soon as the mutex is free. */
 static struct symbol look_up(const void *host)
 {
     struct symbol s = {0};
@@ -79,7 +79,7 @@ static cudaError_t load(struct fat_binary *f)
     return e;
 }
 
-/* A CUkernel may stand where a function is asked for: the driver takes that of the current context. */
+/* A CUkernel may be passed as a function: the driver then uses the current context's function. */
 cudaError_t rt_kernel(const void *host, CUfunction *out)
 {
     struct symbol s = look_up(host);
@@ -102,7 +102,7 @@ cudaError_t rt_variable(const void *host, CUdeviceptr *at, size_t *size)
     return e ? e : driver.cuLibraryGetGlobal(at, size, s.of->library, s.name);
 }
 
-/* ---- what start-up code calls ---- */
+/* ---- functions that start-up code calls ---- */
 
 EXPORT void **__cudaRegisterFatBinary(const void *wrapper)
 {
@@ -113,7 +113,7 @@ EXPORT void **__cudaRegisterFatBinary(const void *wrapper)
 EXPORT void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
 EXPORT char __cudaInitModule(void **handle) { return handle != NULL; }
 
-/* At the end of the program, when the driver may be gone already: the fat binary is left to the process's end. */
+/* Called at the end of the program, when the driver may be gone already. So the fat binary stays until the process ends. */
 EXPORT void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
 
 EXPORT void __cudaRegisterFunction(void **handle, const char *host, char *stub, const char *name, int limit, void *tid, void *bid, void *block, void *grid, int *warp)

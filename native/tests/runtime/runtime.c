@@ -1,5 +1,5 @@
-/* The way into every call: the driver is opened and asked for its functions as a runtime does it, once; each thread has a
- * device, and takes that device's primary context at the first call that needs one, unless it has a context already. */
+/* The entry of every call. The driver is opened, and its functions are looked up as a runtime does it, once. Each thread has a device, and
+ * takes that device's primary context at the first call that needs a context, unless the thread has one already. */
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -58,14 +58,14 @@ int rt_device(void)
     return driver.cuCtxGetDevice(&of_context) ? device : of_context;
 }
 
-/* A call that went well does not clear what an earlier one left. */
+/* A successful call does not clear an earlier error. */
 cudaError_t rt_end(cudaError_t result)
 {
     if (result) last = result;
     return result;
 }
 
-/* Errors after which the context is of no use stay: only the end of the process clears them. */
+/* Errors after which the context is unusable: only the end of the process clears them. */
 static bool sticky(cudaError_t e) { return e == 214 || e == 220 || (e >= 700 && e <= 719 && e != 704 && e != 705 && e != 708 && e != 712 && e != 713); }
 
 EXPORT cudaError_t cudaPeekAtLastError(void) { return last; }
@@ -101,7 +101,7 @@ EXPORT cudaError_t cudaInitDevice(int which, unsigned flags, unsigned unused)
     RETURN_LOADED(driver.cuDevicePrimaryCtxRetain(&context, which));
 }
 
-/* The context's holders count: all of this process's go with the reset. */
+/* The primary context counts its holders: a reset releases all of this process. */
 EXPORT cudaError_t cudaDeviceReset(void)
 {
     cudaError_t e = rt_load();

@@ -1,5 +1,5 @@
-/* A stand-in for CUDA's runtime library over the driver API, for tests: see README.md. What is here is ours; the layouts that
- * programs see are held to the vendor's headers by layout_check.c, where those are at hand. */
+/* A stand-in for CUDA's runtime library on top of the driver API, for tests: see README.md. It was written independently of the vendor's code;
+ * if the vendor's headers are available, layout_check.c compares the layouts that programs see with them. */
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
@@ -13,7 +13,7 @@
 #define RUNTIME_VERSION (RUNTIME == 12 ? 12080 : 13000)
 #define EXPORT __attribute__((visibility("default")))
 
-/* Since CUDA 10.1 the runtime's error numbers are the driver's wherever both have the error. */
+/* Since CUDA 10.1 the runtime's error numbers are the driver's if both have the error. */
 typedef int cudaError_t;
 #ifndef LAYOUT_ONLY
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInitializationError = 3, cudaErrorInvalidMemcpyDirection = 21,
@@ -53,8 +53,8 @@ struct cudaMemcpy3DParms {
 };
 struct cudaKernelNodeParams { void *func; dim3 grid, block; unsigned shared; void **kernelParams, **extra; };
 
-/* runtime.c: the way into every call, and its result on the way out */
-cudaError_t rt_load(void);                   /* the driver is there and initialised */
+/* runtime.c: entry of every call, and its result */
+cudaError_t rt_load(void);                   /* the driver is loaded and initialised */
 cudaError_t rt_enter(void);                  /* ... and this thread has a context */
 cudaError_t rt_end(cudaError_t result);      /* keeps the thread's last error */
 int rt_device(void);

@@ -1,4 +1,4 @@
-/* The stand-in by itself, as a program sees it that was linked with it; built for each of its sonames. */
+/* The stand-in alone, as seen by a program that is linked with it; built for each of its sonames. */
 #include "check.h"
 
 typedef struct { unsigned x, y, z; } dim3;

@@ -1,5 +1,5 @@
-"""make gpu-shares, which wants a real card: what it says without one, and that it judges well, on a simulated one.
-That is in real time, beside other tests: the bounds are wide, as who wakes late has less of the card."""
+"""make gpu-shares, which needs a real card: its message without one, and its judgement on a simulated one. That runs in
+real time, beside other tests: the bounds are wide, since a program that wakes late gets less of the card."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_without_a_card_one_sentence_says_what_is_needed_and_the_status_is_its_o
 def test_the_trial_runs_a_few_cases_under_the_arbiter_and_ends_with_the_matrix_figures() -> None:
     unless_slow()
     found, text = trial()
-    for _ in range(2):  # the machine may have had else to do
+    for _ in range(2):  # the machine may have been busy
         if found["worst_error_points"] > 8:
             found, text = trial()
     assert found["cases"] == len(gpu_cases.trial()) and all(k in found for k in MATRIX), text
@@ -89,7 +89,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_file() -> None:
 
 
 def names(place: Path) -> list[str]:
-    """Programs that were started with this directory."""
+    """The programs that were started with this directory."""
     found: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""The judge of shares, on books that were made up: what it must call an error, and what not."""
+"""The judge of shares, on invented accounts: what it must report as an error, and what not."""
 
 import sys
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_the_error_of_a_case_is_that_of_its_worst_tenant() -> None:
     assert close(v.error, 10) and close(v.throughput, 0.89), v
 
 
-def test_who_comes_late_is_due_a_share_of_what_is_left() -> None:
+def test_a_tenant_that_comes_late_is_due_a_share_of_what_is_left() -> None:
     c = pair(50, 50, arrive=4000)
     assert close(c.targets[0], 0.7) and close(c.targets[1], 0.3), c.targets
 

@@ -1,4 +1,4 @@
-"""A part of the matrix of shares, a few cases of every group, passes its bars: what make shares-quick runs."""
+"""A part of the matrix of shares, with a few cases of every group, meets its bars: the cases of make shares-quick."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-/* Compiled, never run, where a cuda.h is at hand: our layouts against the vendor's. The vendor's names are used here, so
- * ours are taken from cuda_abi.h under other names. */
+/* Compiled, never run, if a cuda.h is available: compares the layouts of cuda_abi.h with the vendor's. The vendor's names are used here, so
+ * those of cuda_abi.h are included under other names. */
 #include <cuda.h>
 #include <stddef.h>
 
@@ -104,7 +104,7 @@
 #define CU_MEM_HANDLE_TYPE_NONE o_CU_MEM_HANDLE_TYPE_NONE
 #define CU_MEM_ALLOCATION_TYPE_PINNED o_CU_MEM_ALLOCATION_TYPE_PINNED
 #define CU_MEM_ALLOCATION_TYPE_MANAGED o_CU_MEM_ALLOCATION_TYPE_MANAGED
-/* Our result codes live in an enum of their own; the preprocessor keeps them apart by what they are called there. */
+/* cuda_abi.h's result codes are in an enum of their own, which the preprocessor keeps apart by other names. */
 #define SIMGPU_ABI_CHECK
 #include "cuda_abi.h"
 #undef CUDA_MEMCPY2D

@@ -1,4 +1,4 @@
-/* What becomes of a capture when its stream, or the stream's context, is destroyed before it has ended. */
+/* Captures whose stream, or the stream's context, is destroyed before they have ended. */
 #include "check.h"
 
 enum { RELAXED = 2 };
@@ -37,7 +37,7 @@ static void a_context_that_is_destroyed_ends_the_captures_of_its_streams(void)
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-/* A new stream that waits for what the other one captures, and so is captured with it. */
+/* A new stream that waits for the first stream's captured work, and so is drawn into its capture. */
 static CUstream drawn_into(CUstream first)
 {
     CUevent e;
@@ -48,7 +48,7 @@ static CUstream drawn_into(CUstream first)
     return second;
 }
 
-/* A stream that was drawn into the capture captures no more either. */
+/* A stream that was drawn into the capture also stops capturing. */
 static void a_stream_that_was_drawn_in_is_free_again(void)
 {
     CUgraph g;
@@ -71,7 +71,7 @@ static void the_capture_goes_on_where_a_stream_that_was_drawn_in_is_destroyed(vo
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-/* A real driver gives the handle of a stream away again. */
+/* A real driver reuses the handle of a destroyed stream. */
 static void with_the_setting_the_next_stream_has_the_handle_of_the_last(void)
 {
     CUcontext other;

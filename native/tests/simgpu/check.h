@@ -1,4 +1,4 @@
-/* A test is a function named as a sentence; a failed expectation says where and ends the program's success. */
+/* The test framework in C: a test is a function whose name is a sentence. A failed expectation prints its place, and the program fails. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -56,7 +56,7 @@ static inline double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* What the design promises within 100 ms takes longer where every process waits for a processor: so much longer. */
+/* Seconds that something may take that the design promises within 100 ms: more on a busy machine, where processes wait for a processor. */
 static inline double soon(void)
 {
     double load = 0;
@@ -67,7 +67,7 @@ static inline double soon(void)
     return queue > 1 ? 0.1 + 0.1 * queue : 0.1;
 }
 
-/* ---- the driver API, as far as the tests use it ---- */
+/* ---- the driver functions that the tests call ---- */
 
 CUresult cuInit(unsigned);
 CUresult cuDeviceGetCount(int *);

@@ -1,4 +1,4 @@
-/* Child graphs belong to their node: cloned when it is added, or moved into it. */
+/* Child graphs belong to their node: they are cloned when it is added, or moved into it. */
 #include "check.h"
 
 CUresult cuDriverGetVersion(int *);
@@ -88,7 +88,7 @@ static CUgraphExec made(CUgraph g)
     return e;
 }
 
-/* What the byte is after a launch. */
+/* The value of the byte after a launch. */
 static unsigned char launched(CUgraphExec e)
 {
     unsigned char byte = 0;
@@ -117,7 +117,7 @@ static void a_child_is_cloned_and_its_original_may_be_changed_and_destroyed(void
     EXPECT_EQ(cuGraphGetNodes(child_of(n), NULL, &count), CUDA_SUCCESS);
     EXPECT_EQ(count, 1);
     EXPECT_EQ(cuGraphDestroy(child), CUDA_SUCCESS);
-    memset(calloc(1, 4096), 0xff, 4096); /* something else in its place */
+    memset(calloc(1, 4096), 0xff, 4096); /* overwrites its freed memory */
     EXPECT_EQ(runs(g), 7);
     EXPECT_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
 }
@@ -130,7 +130,7 @@ static void the_handle_of_a_child_is_its_nodes(void)
     CUgraphExec e = NULL;
     EXPECT_EQ(cuGraphDestroy(own), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuGraphDestroy(child), CUDA_SUCCESS);
-    add_set(own, 9); /* changes show in the parent */
+    add_set(own, 9); /* the parent uses the changed child */
     EXPECT_EQ(runs(g), 9);
     EXPECT_EQ(cuGraphInstantiateWithFlags(&e, own, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
@@ -191,7 +191,7 @@ static void a_graph_is_not_moved_into_itself_or_what_it_holds(void)
     EXPECT_EQ(add_child(g, g, MOVE, &n), CUDA_ERROR_INVALID_VALUE);
     with_child(g, inner, MOVE);
     EXPECT_EQ(add_child(inner, g, MOVE, &n), CUDA_ERROR_INVALID_VALUE);
-    with_child(g, g, 0); /* a clone of what it was */
+    with_child(g, g, 0); /* a clone of its former state */
     EXPECT_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
 }
 

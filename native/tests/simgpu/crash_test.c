@@ -1,5 +1,5 @@
-/* A process dies at every point between two writes to the shared state, most of them with the lock in its hand; each time
- * another process must find the card as if the dead one had never been, and be able to work on it. */
+/* A process dies at every point between two writes to the shared state, at most of them while it holds the lock. Each time another process must
+ * find the card as if the dead process had never existed, and be able to use it. */
 #include "check.h"
 
 #include <signal.h>
@@ -7,7 +7,7 @@
 
 #define MOST_POINTS 20000
 
-/* Everything that changes the shared state, once. */
+/* Makes every change of the shared state once. */
 static int script(void)
 {
     static char buffer[4096];
@@ -31,7 +31,7 @@ static int script(void)
     return cuCtxDestroy_v2(c) ? 8 : 0;
 }
 
-/* True when the process died, that is, had so many points. */
+/* True: the process died, so it has at least this many points. */
 static bool die_at(int point, char *self)
 {
     char number[16], path[512];

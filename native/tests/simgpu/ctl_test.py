@@ -1,4 +1,4 @@
-"""simgpu-ctl as people use it: mistakes are told in one line and change nothing."""
+"""simgpu-ctl on the command line: mistakes are reported in one line and change nothing."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-/* What frameworks need of graphs beyond nodes: objects of the program's that a graph holds, bodies that a value chooses,
- * captures into a graph that is there, frees at a launch; and the linker. */
+/* Features of graphs that frameworks need in addition to nodes: user objects that a graph holds, bodies chosen by a value, captures into an
+ * existing graph, frees at a launch; and the linker. */
 #include "check.h"
 
 CUresult cuUserObjectCreate(CUuserObject *, void *, CUhostFn, unsigned, unsigned);
@@ -30,7 +30,7 @@ enum { CONDITIONAL = 13, IF = 0, WHILE = 1, SWITCH = 2, ASSIGN_DEFAULT = 1, AUTO
 static int ended;
 static void end(void *data) { ended += *(int *)data; }
 
-static void an_object_ends_when_nobody_holds_it(void)
+static void an_object_ends_when_it_has_no_holder(void)
 {
     int one = 1;
     CUuserObject o;
@@ -71,7 +71,7 @@ static CUgraph body(CUgraph g, int type, unsigned size, unsigned value, unsigned
     return p.conditional.phGraph_out[which];
 }
 
-/* Whether a body that sets a byte has run. */
+/* True: the body, which sets a byte, has run. */
 static bool runs(int type, unsigned size, unsigned value, unsigned which)
 {
     CUgraph g;
@@ -199,7 +199,7 @@ int main(void)
 {
     CUcontext c;
     if (cuInit(0) || cuCtxCreate_v2(&c, 0, 0)) return 1;
-    RUN(an_object_ends_when_nobody_holds_it);
+    RUN(an_object_ends_when_it_has_no_holder);
     RUN(a_graph_and_what_is_instantiated_from_it_hold_objects);
     RUN(the_value_chooses_the_body);
     RUN(a_stream_is_captured_into_a_graph_behind_its_nodes);

@@ -1,4 +1,4 @@
-/* Green contexts, judged by the card's own count: what is allocated or loaded in one is the primary one's. */
+/* Green contexts, judged by the card's own count: memory and code allocated or loaded in one belong to the primary context. */
 #include "check.h"
 
 typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;

@@ -1,4 +1,4 @@
-/* Processes do everything at random and are killed at random; then the card must be empty, and work. KILLS sets how many. */
+/* Processes perform all operations at random and are killed at random. Afterwards the card must be empty and usable. KILLS sets the number. */
 #include "check.h"
 
 #include <signal.h>
@@ -95,7 +95,7 @@ static void killed_processes_leave_nothing_behind(void)
     EXPECT_EQ(used(), CONTEXT);
     CUdeviceptr p;
     EXPECT_EQ(cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemAlloc_v2(&p, total - CONTEXT), CUDA_SUCCESS); /* every byte is there again */
+    EXPECT_EQ(cuMemAlloc_v2(&p, total - CONTEXT), CUDA_SUCCESS); /* every byte is free again */
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
     printf("     %u kills\n", kills + WORKERS);
 }

@@ -1,4 +1,4 @@
-/* Finding functions: by version, by stream mode, and not at all. */
+/* Lookups of functions: by version, by stream mode, and of unknown ones. */
 #include "check.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* What each kind of memory costs the card, judged by the card's own count. */
+/* How much of the card each kind of memory takes, judged by the card's own count. */
 #include "check.h"
 
 static CUcontext ctx;
@@ -102,7 +102,7 @@ static void arrays_count_bytes_of_elements_and_every_level(void)
     EXPECT_EQ(used(), CONTEXT + 22 * MIB);
     EXPECT_EQ(cuMipmappedArrayDestroy(m), CUDA_SUCCESS);
     d3.Flags = 0x80;
-    EXPECT_EQ(cuArray3DCreate_v2(&a, &d3), CUDA_SUCCESS); /* memory comes later */
+    EXPECT_EQ(cuArray3DCreate_v2(&a, &d3), CUDA_SUCCESS); /* its memory is mapped later */
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuArrayDestroy(a), CUDA_SUCCESS);
 }
@@ -217,7 +217,7 @@ static void a_handle_is_charged_until_its_last_reference_and_mapping_are_gone(vo
 static void host_memory_by_handle_is_never_charged(void)
 {
     CUmemGenericAllocationHandle h;
-    CUmemAllocationProp prop = {.type = 1, .location = {3, 0}}; /* on a host NUMA node, as NCCL asks for it */
+    CUmemAllocationProp prop = {.type = 1, .location = {3, 0}}; /* on a host NUMA node, as NCCL requests it */
     EXPECT_EQ(cuMemCreate(&h, 64 * MIB, &prop, 0), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuMemRelease(h), CUDA_SUCCESS);
@@ -241,7 +241,7 @@ static void graph_memory_stays_reserved_until_it_is_trimmed(void)
     EXPECT_EQ(used(), CONTEXT);
     for (int i = 0; i < 3; i++) EXPECT_EQ(cuGraphLaunch(e, s), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT + 30 * MIB); /* never both at once */
+    EXPECT_EQ(used(), CONTEXT + 30 * MIB); /* never both at the same time */
     EXPECT_EQ(cuDeviceGetGraphMemAttribute(0, 2, &reserved), CUDA_SUCCESS);
     EXPECT_EQ(reserved, 30 * MIB);
     EXPECT_EQ(cuGraphExecDestroy(e), CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-/* The noise of a real card, by seed, and what it leaves alone; times are the card's own. Priorities hold with and without it. */
+/* Noise like that of a real card, by seed: what it changes and what it does not. Times are the card's own. Priorities hold with and without it. */
 #include "check.h"
 
 CUresult cuStreamCreateWithPriority(CUstream *, unsigned, int);
@@ -7,13 +7,13 @@ CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
 
 static CUfunction spin;
 
-/* Card time of one kernel of `us`. */
+/* The card's time for one kernel of `us`. */
 static double length(unsigned long long us, CUstream s)
 {
     CUevent a, b;
     float ms = 0;
     cuEventCreate(&a, 0), cuEventCreate(&b, 0);
-    spin_in(spin, 2000, s); /* so that what follows waits in the queue */
+    spin_in(spin, 2000, s); /* so that the following work waits in the queue */
     cuEventRecord(a, s), spin_in(spin, us, s), cuEventRecord(b, s);
     EXPECT_EQ(cuEventSynchronize(b), CUDA_SUCCESS);
     EXPECT_EQ(cuEventElapsedTime(&ms, a, b), CUDA_SUCCESS);

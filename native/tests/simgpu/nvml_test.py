@@ -1,4 +1,4 @@
-"""NVIDIA's own Python binding, unmodified, on the simulated NVML; skipped where nvidia-ml-py is not installed."""
+"""NVIDIA's own Python binding, unmodified, on the simulated NVML; skipped if nvidia-ml-py is not installed."""
 
 import ctypes
 import inspect
@@ -184,11 +184,11 @@ def test_energy_is_the_sum_of_power_and_reasons_for_low_clocks_follow_the_heat()
     ctl("heal", "0")
 
 
-# What an A100 without partitions, licences or a confidential mode does not support.
+# Functions that an A100 without partitions, licences or a confidential mode does not support.
 UNSUPPORTED = (
     "Vgpu|ConfCompute|C2c|Dram|DriverModel|GpuOperationMode|Mig|InstanceId|Fan|Cooler|VfOffset|Attributes|BridgeChip"
     "|AutoBoosted|BBXTimeData|ClkMon|Hostname|MarginTemperature|Pdi|PerformanceModes|PgpuMetadata|RetiredPagesPending"
-    "|Pcie|Numa"  # the last two: the cards file of this test does not say
+    "|Pcie|Numa"  # the last two are not in the cards file of this test
 )
 
 
@@ -233,7 +233,7 @@ def test_a_wrong_cards_file_is_a_clear_refusal() -> None:
         assert result.returncode == 1 and "wrong.json" in result.stderr, (text, result)
 
 
-# Every slot of the host was used once; then a process that only asks is as large as those who live make it.
+# Every slot of the host is used once. After that, a process that only queries must touch no more slots than are live.
 _USE_ALL_SLOTS = "import pynvml as n\nfor _ in range(1100): n.nvmlInit(); n.nvmlShutdown()"
 _ASK = """
 import pynvml as n
@@ -253,14 +253,14 @@ print(resident)
 """
 
 
-def test_who_only_asks_has_no_more_of_the_state_in_memory_than_those_who_live() -> None:
+def test_a_process_that_only_asks_has_no_more_of_the_state_in_memory_than_live_slots() -> None:
     subprocess.run([sys.executable, "-c", _USE_ALL_SLOTS], check=True, timeout=50)
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
     asked = subprocess.run([sys.executable, "-c", _ASK], check=True, capture_output=True, text=True, timeout=50)
     assert cuda.cuCtxDestroy_v2(context) == 0
     first_card, _, resident = asked.stdout.splitlines()
-    assert json.loads(first_card) == [os.getpid()]  # whose slot is far from those that came last
+    assert json.loads(first_card) == [os.getpid()]  # its slot is far from the last ones used
     assert 0 < int(resident) < 400, resident  # KiB; all slots are 4,096
 
 

@@ -1,4 +1,4 @@
-/* Policies of the driver. The parts that must run under one are programs of their own: this file, started again with SIMGPU_POLICY. */
+/* Policies of the driver. Parts that must run under a policy are separate programs: this file, started again with SIMGPU_POLICY. */
 #include "check.h"
 
 #undef MIB
@@ -32,7 +32,7 @@ static void open_context(void)
     EXPECT(context_bytes <= CONTEXT || strstr(getenv("SIMGPU_POLICY"), "wild"));
 }
 
-/* ---- the random program: whatever the policy, no call takes more than the table of bounds says ---- */
+/* ---- the random program: whatever the policy, no call takes more than the table of bounds allows ---- */
 
 enum kind { NOTHING, LINEAR, MANAGED, POOLED };
 
@@ -40,12 +40,12 @@ struct thing {
     enum kind kind;
     CUdeviceptr at;
     uint64_t size;
-    int late_in; /* stream + 1 whose synchronisation ends it at the latest */
+    int late_in; /* stream + 1; at the latest, a synchronisation of that stream frees it */
 };
 
 static struct thing things[SLOTS];
 static CUstream streams[STREAMS];
-static CUmemoryPool pools[2]; /* the default one, and one with a largest size */
+static CUmemoryPool pools[2]; /* the default pool, and one with a maximum size */
 static uint64_t dice_seed;
 
 static uint32_t roll(uint32_t sides)
@@ -68,7 +68,7 @@ static uint64_t graph_reserved(void)
     return bytes;
 }
 
-/* Blocks in which a piece lies, counted once, and all that has blocks of its own. */
+/* The blocks that contain pieces, each counted once, and everything that has blocks of its own. */
 static uint64_t linear_bytes(bool with_late)
 {
     CUdeviceptr blocks[SLOTS];
@@ -91,7 +91,7 @@ static uint64_t linear_bytes(bool with_late)
     return sum + (uint64_t)count * BLOCK;
 }
 
-/* Any call may make pools shrink: they are read before and after what the card says. */
+/* Any call may make pools shrink, so their sizes are read before and after the card's count. */
 static void everything_is_accounted_for(void)
 {
     uint64_t most = context_bytes + linear_bytes(true) + graph_reserved() + reserved(pools[0]) + reserved(pools[1]);
@@ -144,7 +144,7 @@ static void synchronise(void)
         if (things[i].late_in && (stream == STREAMS || things[i].late_in == stream + 1)) things[i] = (struct thing){0};
 }
 
-/* Captures a graph of up to three allocations, which are freed in it. */
+/* Captures a graph of up to three allocations that are freed in the graph. */
 static CUgraph capture(uint64_t *sum)
 {
     CUdeviceptr p[3];
@@ -222,7 +222,7 @@ static void random_program(void)
     if (ok_so_far) give_all_back();
 }
 
-/* ---- small programs that show one choice; each prints nothing and expects what the policy says ---- */
+/* ---- small programs that each show one choice of the policy; they print nothing ---- */
 
 static struct sim_policy policy;
 
@@ -243,7 +243,7 @@ static CUdeviceptr take_async(uint64_t size)
 static CUresult give(CUdeviceptr p) { return cuMemFree_v2(p); }
 static CUresult give_async(CUdeviceptr p) { return cuMemFreeAsync(p, NULL); }
 
-/* Between others lie a gap of eight units, one of three, and the rest: where do three go? */
+/* There are a gap of eight units, one of three, and the rest of the block: which one do three units go into? */
 static void three_units(enum sim_fit fit, CUdeviceptr (*alloc)(uint64_t), CUresult (*release)(CUdeviceptr), uint64_t unit)
 {
     CUdeviceptr eight = alloc(8 * unit), one = alloc(unit), three = alloc(3 * unit), last = alloc(unit), seen[64], p;
@@ -359,7 +359,7 @@ static void pool_shrinking(void)
     EXPECT_EQ(reserved(pool), 0);
 }
 
-/* Two graphs, each of 10 MiB and then 30 MiB: which steps reserve how much. */
+/* Two graphs, each of 10 MiB and then 30 MiB: how much each step reserves. */
 static void graph_growth(void)
 {
     CUstream s;
@@ -423,7 +423,7 @@ static void pool_attribute_shows_what_is_taken(void)
     EXPECT_EQ(give_async(p) + give_async(q), CUDA_SUCCESS);
 }
 
-/* ---- threads: nothing is lost or counted twice, whoever loses its turn where ---- */
+/* ---- threads: nothing is lost or counted twice, wherever any thread yields ---- */
 
 #define THREADS 4
 
@@ -505,7 +505,7 @@ static void under(uint64_t seed, bool wild, const char *name)
     run_under(text, name);
 }
 
-/* The n-th seed whose policy is as wanted. */
+/* The n-th seed whose policy satisfies the condition. */
 #define SEED_WHERE(wild, condition)                                     \
     ({                                                                  \
         struct sim_policy p;                                            \

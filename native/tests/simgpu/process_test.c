@@ -1,5 +1,5 @@
-/* Several processes on one card: death, sharing of memory, fork. The children run before this process initialises, or are
- * started again: like the real one, the simulated driver does not work in the child of a process that uses it. */
+/* Several processes on one card: death, shared memory, fork. The children are forked before this process initialises the driver, or start
+ * the program again: like the real driver, the simulated one does not work in a forked child of a process that uses it. */
 #include "check.h"
 
 #include <pthread.h>
@@ -74,7 +74,7 @@ static void send_fd(int socket, int fd)
     EXPECT_EQ(sendmsg(socket, &m, 0), 1);
 }
 
-/* Maps what it is sent, reads the word there, doubles it, and holds on until told to end. */
+/* Maps the memory that it is sent, reads the word there, doubles it, and keeps the memory until it is told to end. */
 static int import_a_handle(void)
 {
     CUmemGenericAllocationHandle h;
@@ -174,7 +174,7 @@ static FILE *ledger(const char *command)
     return popen(path, "r");
 }
 
-/* The container's peak on the first card, as the judge has it. */
+/* The container's peak on the first card, from simgpu's ledger. */
 static unsigned long long peak(void)
 {
     char text[65536];
@@ -223,7 +223,7 @@ static void exported_memory_is_charged_once_and_lives_with_its_last_holder(void)
     EXPECT_EQ(cuMemcpyDtoH_v2(&word, va + 4096, 4), CUDA_SUCCESS);
     EXPECT_EQ(word, 42);
     EXPECT_EQ(cuMemUnmap(va, 8 * MIB) + cuMemRelease(h), CUDA_SUCCESS);
-    EXPECT_EQ(used(), 2 * CONTEXT + 8 * MIB); /* the other still holds it */
+    EXPECT_EQ(used(), 2 * CONTEXT + 8 * MIB); /* the other process still holds it */
     EXPECT_EQ(write(sockets[0], "q", 1), 1);
     waitpid(pid, &status, 0);
     EXPECT_EQ(status, 0);
@@ -241,7 +241,7 @@ static void an_ipc_handle_gives_the_same_bytes_at_no_charge(void)
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) + pipe(out), 0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 1000) + cuMemcpyHtoD_v2(p, &word, 4), CUDA_SUCCESS);
     EXPECT_EQ(cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
-    EXPECT_EQ(cuIpcOpenMemHandle_v2(&own, h, 1), CUDA_ERROR_INVALID_CONTEXT); /* not within one process */
+    EXPECT_EQ(cuIpcOpenMemHandle_v2(&own, h, 1), CUDA_ERROR_INVALID_CONTEXT); /* not allowed within one process */
     pid_t pid = start("ipc", sockets[1], out[1]);
     EXPECT_EQ(write(sockets[0], &h, sizeof h), sizeof h);
     EXPECT_EQ(hear(out[0]), 'x');
@@ -274,7 +274,7 @@ static void a_process_that_closes_every_descriptor_goes_on_and_is_not_taken_for_
     int out[2];
     EXPECT_EQ(pipe(out), 0);
     pid_t pid = start("hold", 0, out[1]);
-    EXPECT_EQ(hear(out[0]), 'x'); /* it looked for the dead when it joined */
+    EXPECT_EQ(hear(out[0]), 'x'); /* it looked for dead processes when it joined */
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     usleep(30000);

@@ -1,4 +1,4 @@
-/* Texts whose declarations no assembler takes: they are refused, and cost nothing. */
+/* Texts whose declarations no assembler accepts: they are refused, and cost nothing. */
 #include "../interposer/ptx_texts.h"
 #include "check.h"
 
@@ -16,7 +16,7 @@ static void a_declaration_that_cannot_be_read_is_refused(void)
     EXPECT_EQ(used(), CONTEXT);
 }
 
-/* There it may be an instruction. */
+/* In a function the same text may be an instruction. */
 static void in_a_function_it_is_no_variable(void)
 {
     CUmodule m;

@@ -1,8 +1,9 @@
-"""What needs the vendor's wheels: the lists of symbols, our structs, and the real runtime library's symbol resolution.
+"""Tests that need the vendor's wheels: the lists of symbols, the structs of native/abi, and the symbol resolution of
+the real runtime library.
 
     make wheels        downloads them into the user's cache, unless FRACTILE_CUDA_WHEELS names another directory
 
-DIR/11.8, DIR/12.9 and DIR/13.5 hold the unpacked wheels. Without them all is skipped.
+DIR/11.8, DIR/12.9 and DIR/13.5 contain the unpacked wheels. Without them all tests are skipped.
 """
 
 import os
@@ -41,7 +42,7 @@ def find(generation: str, name: str) -> Path | None:
 
 
 def lookups(command: list[str]) -> tuple[list[str], list[str]]:
-    """Runs a program on the simulated driver: what its runtime found, and what it did not find."""
+    """Runs a program on the simulated driver; returns the names that its runtime found, and those that it did not."""
     environment = dict(os.environ, LD_LIBRARY_PATH=str(LIBRARIES), SIMGPU_TRACE="1")
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
     assert result.returncode == 0, result.stderr[-500:]
@@ -81,7 +82,7 @@ def test_structs_have_the_layout_of_the_headers() -> None:
 
 def expect_all_found(command: list[str], at_least: int) -> None:
     found, missing = lookups(command)
-    # 12.x and later ask for an empty name, 13.x also for names that no header declares; a driver need not have them.
+    # 12.x and later look up an empty name, 13.x also names that no header declares; a driver need not have them.
     declared = {line.split()[0] for line in (NATIVE / "symbols/procaddress.txt").read_text().splitlines()}
     lost = [m for m in missing if m.split()[0] in declared]
     assert not lost, lost

@@ -39,7 +39,7 @@ static int receive_fd(int socket)
     return fd;
 }
 
-/* What is held on the card once everybody has looked for what is no longer held. */
+/* The bytes held on the card once all processes have collected memory that is no longer held. */
 static unsigned long long settled(unsigned long long expected)
 {
     double from = seconds();
@@ -89,7 +89,7 @@ static void a_descriptor_on_its_way_keeps_the_memory_of_a_killed_exporter(void)
         execl("/proc/self/exe", "share_test", "export", (char *)NULL);
         _exit(127);
     }
-    usleep(200000); /* the descriptor is in the socket, and nowhere else */
+    usleep(200000); /* the descriptor is only in the socket */
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     EXPECT_EQ(settled(CONTEXT), CONTEXT + 8 * MIB);
@@ -171,7 +171,7 @@ static void a_mapped_tile_of_a_sparse_array_holds_its_memory(void)
     EXPECT_EQ(cuMemMapArrayAsync(&i, 1, NULL) + cuMemRelease(h), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT + 6 * MIB);
     i.memHandle.memHandle = other;
-    EXPECT_EQ(cuMemMapArrayAsync(&i, 1, NULL), CUDA_SUCCESS); /* in its place: the first memory is gone */
+    EXPECT_EQ(cuMemMapArrayAsync(&i, 1, NULL), CUDA_SUCCESS); /* replaces the first memory, which is freed */
     EXPECT_EQ(used(), CONTEXT + 2 * MIB);
     EXPECT_EQ(cuMemRelease(other), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT + 2 * MIB);

@@ -1,5 +1,5 @@
-/* Time on the card: how long work takes, what waits for what, and how processes share. Tolerances are for a busy machine:
- * lower bounds are exact, upper ones generous; where two times are compared, they come from the card's own clock. */
+/* Time on the card: how long work takes, which work waits for which, and how processes share. Tolerances allow for a busy machine: lower bounds
+ * are exact, upper bounds generous. Two times that are compared come from the card's own clock. */
 #include "check.h"
 
 #include <pthread.h>
@@ -40,7 +40,7 @@ static void events_give_the_time_of_the_card(void)
     EXPECT(ms > 9.999 && ms < 10.001);
 }
 
-/* Elapsed card time of n kernels of 4 ms in streams of their own, after a gate that lets them all be queued first. */
+/* The card's time for n kernels of 4 ms, each in its own stream, behind a gate so that all of them are queued first. */
 static float together(CUfunction f, int n)
 {
     CUevent from, to;
@@ -135,7 +135,7 @@ static void a_launch_that_waits_ends_with_its_context(void)
     EXPECT_EQ(cuCtxGetCurrent(&own) + cuCtxCreate_v2(&f.context, 0, 0), CUDA_SUCCESS);
     EXPECT_EQ(pthread_create(&thread, NULL, fill, &f), 0);
     while (f.launched < 1023) usleep(1000);
-    usleep(20000); /* it waits for a place */
+    usleep(20000); /* it waits for a place in the queue */
     EXPECT_EQ(cuCtxDestroy_v2(f.context), CUDA_SUCCESS);
     EXPECT_EQ(pthread_join(thread, NULL), 0);
     EXPECT_EQ(f.result, CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -164,7 +164,7 @@ static void a_stream_writes_a_word_in_its_turn_and_waits_for_one(void)
     EXPECT_EQ(spin_in(spin, 20000, NULL) + cuStreamWriteValue32_v2(NULL, at, 7, 0) + spin_in(spin, 100000, NULL), CUDA_SUCCESS);
     EXPECT_EQ(__atomic_load_n(&words[0], __ATOMIC_RELAXED), 0);
     while (__atomic_load_n(&words[0], __ATOMIC_RELAXED) != 7 && seconds() - from < 1) usleep(200);
-    EXPECT(seconds() - from >= 0.0199 && seconds() - from < 0.1); /* the work behind it goes on meanwhile */
+    EXPECT(seconds() - from >= 0.0199 && seconds() - from < 0.1); /* the work behind it continues meanwhile */
     EXPECT_EQ(cuStreamWaitValue32_v2(NULL, at + 4, 5, 0), CUDA_SUCCESS);
     EXPECT_EQ(spin_in(spin, 1, NULL), CUDA_SUCCESS);
     usleep(150000);
@@ -196,7 +196,7 @@ static void a_graph_takes_as_long_as_its_longest_path(void)
     EXPECT(ms > 3.999 && ms < 4.001);
 }
 
-/* Keeps the card busy for the given time and gives the number of kernels done. */
+/* Keeps the card busy for the given time and returns the number of kernels done. */
 static unsigned long long work_for(double time, unsigned us)
 {
     unsigned long long done = 0;

@@ -1,4 +1,4 @@
-"""Where every field of the files shared with a container stands.
+"""The position of every field in the files shared with a container.
 
 Written by native/region/generate.py from schema.toml, which says what the fields mean."""
 
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`code` is that of one element for the struct module; "" where the elements are structs, "s" for text."""
+    """`code` is the struct module's code of one element; "" if the elements are structs, "s" for text."""
 
     offset: int
     size: int  # of the whole field
@@ -20,7 +20,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
-    """A struct of `size` bytes. `at` is where it starts in the buffer; a buffer too short raises struct.error."""
+    """A struct of `size` bytes. `at` is its offset in the buffer; a buffer that is too short raises struct.error."""
 
     size: int
     fields: Mapping[str, Field]
@@ -38,7 +38,7 @@ class StructLayout:
         return struct.unpack_from(f"<{field.size}s", data, at + field.offset)[0]
 
     def put_bytes(self, data: bytearray | memoryview, at: int, name: str, value: bytes) -> None:
-        """NUL-padded; ValueError when it is too long."""
+        """Pads with NUL; raises ValueError if the value is too long."""
         field = self.fields[name]
         if len(value) > field.size:
             raise ValueError(f"{name} takes {field.size} bytes, not {len(value)}")
