@@ -107,7 +107,7 @@ async def test_a_pod_that_cannot_be_read_passes_with_a_warning(api: Caller, verb
     found = await api.ask(verb, review(obj))
     assert found["allowed"] is True
     assert "patch" not in found
-    assert found["warnings"][0].startswith("Fractile could not read this Pod and left it as it is")
+    assert found["warnings"][0].startswith("Fractile could not read this Pod and left it unchanged")
 
 
 async def test_a_refusal_reaches_whoever_sent_the_pod(api: Caller) -> None:
@@ -139,7 +139,7 @@ async def test_before_the_classes_are_known_only_pods_that_may_mean_one_are_turn
     async with caller.http:
         for limits in ({CLASS: 1}, {"nvidia.tesla.k80": 1}):
             found = await caller.ask("mutate", review(pod("p", container(limits=limits))))
-            assert "create it again in a moment" in found["status"]["message"]
+            assert "create the object again in a moment" in found["status"]["message"]
         found = await caller.ask("mutate", golden("admission-pod.json"))
         assert found["patchType"] == "JSONPatch"
         too_large = review(pod("p", container(memory=10**6)))

@@ -114,8 +114,8 @@ def test_two_classes_of_one_kind_in_a_container_are_refused() -> None:
     mutation = mutate_pod(asking({K80: "1", PAIR: "1"}), CLASSES)
     assert mutation.ops == ()
     assert mutation.refusal == (
-        f"container main asks for {K80} and {PAIR}; it can have devices of one class of each kind, take a class that "
-        f"admits both or another container"
+        f"container main asks for {K80} and {PAIR}; a container can have devices of one class of each kind; use a "
+        "class that admits both, or another container"
     )
 
 

@@ -241,7 +241,7 @@ async def test_a_bug_is_logged_and_answered(
 
     monkeypatch.setattr(module, "filter_nodes", broken)
     answer = await scheduler.filter(pod(), "n3")
-    assert answer == {"Error": "internal error of fractile; its log says more"}
+    assert answer == {"Error": "internal error in Fractile; see its log"}
     assert "ZeroDivisionError" in caplog.text
     assert msgspec.json.decode(json.dumps(answer), type=FilterResult).error
 

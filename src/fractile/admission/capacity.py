@@ -43,7 +43,7 @@ class ClusterCapacity:
             return ""
         effort = Effort(dead_ends=self._ledger.dead_ends)
         node, reason = min((self._why(request, arrays.names[c], effort) for c in _closest(parts)), key=_usefulness)
-        return f"no node can serve this pod, however empty: {reason.message} (node {node})"
+        return f"no node can serve this pod, even if it were empty: {reason.message} (node {node})"
 
     def _parts(self, request: PodRequest) -> list[tuple[CardArrays, PodRequest]]:
         """The request's parts for GPUs and for other devices, each with the arrays to search."""

@@ -34,8 +34,8 @@ _NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they inspect containers, which
 def command(name: str, only: tuple[str, ...], stop: bool) -> None:
     """Run the demonstrations on a local cluster and explain what happened.
 
-    Starts the cluster if it does not run, and leaves it running for you to try more. Safe to run again, also after it
-    was interrupted.
+    Starts the cluster if it does not run, and leaves it running for you to try more. Safe to run again, even after an
+    interruption.
     """
     began = time.monotonic()
     click.echo(f"Starting cluster {name} (the first time builds Kubernetes, which takes minutes):", err=True)

@@ -44,7 +44,7 @@ PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see 
 
 QUIET = BIND_SECONDS + 0.5  # after a change of the lease nothing is admitted for this long: old writes may still arrive
 
-WAITS = "this replica of fractile waits until it leads; ask the one that is ready"
+WAITS = "this replica of Fractile does not lead; send the request to the one that is ready"
 
 
 class LeaseOptions(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ _OPTIONS = (
         default=int(DEFAULT.duration),
         show_default=True,
         metavar="SECONDS",
-        help="How long a leader that does not answer any more is waited for.",
+        help="How long after a leader's last answer another replica takes over.",
     ),
 )
 

@@ -32,7 +32,7 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
     if DAMAGED in outside.spared and outside.kind != "no-slice":
         return (
             f"{process} {uses} {held} of card {outside.card} around Fractile's library, which was damaged on the node: "
-            "the node is at fault, not the pod; delete the pod, so that it starts with a whole library"
+            "the node is at fault, not the pod; delete the pod, so that it starts with an intact library"
         )
     match outside.kind:
         case "no-slice":

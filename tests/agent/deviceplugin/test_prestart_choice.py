@@ -49,8 +49,9 @@ async def test_a_choice_that_is_not_confirmed_within_twenty_seconds_is_denied(s:
     pod = s.bind(Asks("main", 4), on={"main": [B]})
     token = s.holds(pod, "main", FOUR)
     said = Denied(
-        f"kubelet gave pod default/{pod.metadata.name} {A.uuid}, its placement names other cards, and the control "
-        "plane has not confirmed the move within 20 s; it may have no room there, or not run"
+        f"kubelet gave pod default/{pod.metadata.name} {A.uuid}, but its placement names other cards, and the control "
+        "plane has not confirmed the change within 20 s: the cards may have no room for the pod, or the control plane "
+        "does not run"
     )
     assert await s.check(FOUR) == said
     assert s.slept == [0.25] * 80

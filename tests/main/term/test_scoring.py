@@ -104,4 +104,4 @@ async def test_a_policy_that_is_none_is_refused_at_the_start(server: FakeApiServ
     kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
     async with control_plane(kubeconfig, tmp_path, "--node-policy", "best") as running:
         assert await running.ended(60) == 2
-        assert "'best' is none of binpack, spread" in running.log.read_text()
+        assert "'best' is not one of binpack, spread" in running.log.read_text()

@@ -246,7 +246,7 @@ class VirtualManager:
                 return ClaimAnswer("the node could not write the files; try again", error=True)
             self._outcomes["registered" if linked else "container"] += 1
             log.info("registered %s as=%s", who, verdict.name)
-            return ClaimAnswer("" if linked else f"{verdict.name[:80]!r} is no name for a folder")
+            return ClaimAnswer("" if linked else f"{verdict.name[:80]!r} is not a valid name for a folder")
 
     def _judge(
         self, visitor: Visitor, claim: vcuda.VDeviceRequest, container: VcudaContainer
