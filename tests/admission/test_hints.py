@@ -82,7 +82,7 @@ def test_what_does_what_it_says_is_not_mentioned(limits: dict[str, object], anno
         (
             {"nvidia.com/gpucore": "30"},
             {},
-            "container main asks for nvidia.com/gpucore: no such resource of Fractile; did you mean "
+            "container main asks for nvidia.com/gpucore: Fractile has no such resource; did you mean "
             "nvidia.com/gpucores?",
         ),
     ],

@@ -75,12 +75,12 @@ def test_what_can_be_served_passes_without_a_word(cluster: ClusterFit, limits: d
     [
         pytest.param(
             {"aliyun.com/gpu-mem": 1, "nvidia.com/gpu": 1},
-            "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only",
+            "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; use the names of one family only",
             id="two families",
         ),
         pytest.param(
             {"tencent.com/vcuda-core": 150},
-            "container main asks for 150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense, whole "
+            "container main asks for 150 tencent.com/vcuda-core; above 100, only multiples of 100 are allowed: whole "
             "cards",
             id="no sense",
         ),

@@ -87,7 +87,7 @@ def test_of_equal_nodes_a_lot_decides() -> None:
     other = NODE.replace("name: n", "name: m")
 
     assert (
-        "n, m are equal; kube-scheduler draws one by lot"
+        "n, m are equal; kube-scheduler picks one at random"
         in run("-f", "-", text="---\n".join([NODE, other, POD])).stdout
     )
 

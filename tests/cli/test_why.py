@@ -141,8 +141,8 @@ async def test_a_resource_with_a_typo_is_answered_with_the_one_that_was_meant(
     submit(filled, waiting("typo", container("main", 2, resource="alyun.com/gpu-mem")))
 
     assert await refused(filled, tmp_path, "typo") == (
-        "pod default/typo asks for nothing of Fractile, and container main asks for alyun.com/gpu-mem: no such "
-        "resource of Fractile; did you mean aliyun.com/gpu-mem?"
+        "pod default/typo asks for nothing of Fractile, and container main asks for alyun.com/gpu-mem: Fractile has no "
+        "such resource; did you mean aliyun.com/gpu-mem?"
     )
 
 

@@ -119,7 +119,7 @@ def test_the_refusal_reaches_the_pod() -> None:
     made = pod("p", asks(core=50, blocks=4), init=[asks("warm", core=200)])
     assert refused(made) == (
         "container main asks for 50 tencent.com/vcuda-core after an init container that asks for 200: kubelet would "
-        "give it parts of 2 cards; let the init container ask for no more than it"
+        "give it parts of 2 cards; let the init container ask for no more than this container"
     )
 
 

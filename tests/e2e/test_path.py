@@ -60,7 +60,7 @@ def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: DemoWor
     both["resources"]["limits"]["nvidia.com/gpu"] = "1"
     unseen = {"fractile.dev/webhook": "ignore"}  # by the webhook, which says so when the pod is created
     work.apply([w.pod("both", both, labels=unseen)])
-    families = "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only"
+    families = "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; use the names of one family only"
     assert families in work.wait_refused("both")
     mixed = w.container(memory=100, count=1)
     work.apply([w.pod("mixed", mixed, labels=unseen)])

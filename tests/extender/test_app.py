@@ -21,7 +21,7 @@ from tests.main.plane import Plane, plane
 from tests.wire.golden_files import golden
 
 FULL = CARD_MEMORY
-NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
+NOT_READY = "Fractile is rebuilding its ledger; it will be ready in a moment"
 
 
 class Scheduler:
@@ -99,7 +99,7 @@ async def test_the_recorded_request_of_kube_scheduler_is_served(p: Plane, schedu
     scores = await scheduler.post("prioritize", golden("extender-args.json"))
     assert [s["Host"] for s in scores] == ["n1", "n2", "n3"]
     assert await scheduler.post("bind", golden("extender-bind.json")) == {
-        "Error": "there is no pod default/binpack-1: it was deleted, or there was none"
+        "Error": "there is no pod default/binpack-1: it was deleted, or it never existed"
     }
 
 

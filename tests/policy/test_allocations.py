@@ -153,4 +153,4 @@ def test_it_is_known_whether_several_resources_are_taken_from_the_same_cards(
 ) -> None:
     found = allocations([node("n", amounts)], [], Filter())
     assert found.shares_cards is shared
-    assert ("fractile inspect says what is free on the cards" in table(found)) is shared
+    assert ("fractile inspect shows what is free on the cards" in table(found)) is shared

@@ -102,7 +102,10 @@ def _installation(place: NodeRoot, found: str, chosen: Chosen, kubernetes: str |
 
 def _unreachable(extender: ExtenderConfig, manifest: Manifest) -> str:
     if found := proxy_variables.proxy(manifest.environment, extender.url):
-        return f"kube-scheduler's variables send it to the proxy {found[:200]}; name it in NO_PROXY"
+        return (
+            f"kube-scheduler's environment variables send its requests to the proxy {found[:200]}; add the extender's "
+            "host to NO_PROXY"
+        )
     return certificates.unreachable(extender)
 
 

@@ -237,7 +237,7 @@ BAD = {
         pod("a", "{nvidia.com/gpu: 0.5}"),
         "line 2, Pod a: container main asks for nvidia.com/gpu: 0.5 is not a whole",
     ),
-    "two families": (pod("a", "{nvidia.com/gpu: 1, aliyun.com/gpu-count: 1}"), "ask through one family"),
+    "two families": (pod("a", "{nvidia.com/gpu: 1, aliyun.com/gpu-count: 1}"), "use the names of one family"),
     "no model": (
         "nodes:\n- {name: a, cpu: 1, memory: 1Gi, gpus: 4}\n",
         "line 2: field nodes[0].model: it is empty on a node with 4 GPUs",
