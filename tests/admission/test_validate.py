@@ -104,24 +104,24 @@ def test_what_can_never_work_is_refused_with_a_sentence(
     [
         pytest.param(
             {"aliyun.com/gpu-mem": 100_000},
-            "no node can serve this pod, even if it were empty: 100000 MiB asked on one card, the largest card here "
-            "has 16276 MiB (node n1)",
+            "no node can serve this pod, even if it were empty: 100000 MiB requested on one card, the largest card "
+            "here has 16276 MiB (node n1)",
             id="more memory than any card has",
         ),
         pytest.param(
             {"aliyun.com/gpu-count": 3},
-            "no node can serve this pod, even if it were empty: 3 whole cards asked, the node has 2 (node n1)",
+            "no node can serve this pod, even if it were empty: 3 whole cards requested, the node has 2 (node n1)",
             id="more cards than any node has",
         ),
         pytest.param(
             {"class.fractile.dev/p4": 2, GPU: 2},
-            "no node can serve this pod, even if it were empty: class p4: the node has 1 matching card, 2 asked (node "
-            "n2)",
+            "no node can serve this pod, even if it were empty: class p4: the node has 1 matching card, 2 requested "
+            "(node n2)",
             id="more of a class than any node has",
         ),
         pytest.param(
             {"class.fractile.dev/nic": 2, DEVICE: 2},
-            "no node can serve this pod, even if it were empty: class nic: 2 asked, the node has 1 (node n1)",
+            "no node can serve this pod, even if it were empty: class nic: 2 requested, the node has 1 (node n1)",
             id="more other devices than any node has",
         ),
         pytest.param(

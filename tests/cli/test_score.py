@@ -106,7 +106,7 @@ def test_of_equal_nodes_a_lot_decides() -> None:
         (NODE, "has no Pod without spec.nodeName"),
         (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: x"), "node n: cpu: 'x' is not a quantity"),
         (f"{NODE}---\n{POD}".replace("cpu: 1", "cpu: -1"), "pod p: cpu: -1 is negative"),
-        (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: 1e18"), "more than kube-scheduler can reckon with"),
+        (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: 1e18"), "more than kube-scheduler can compute with"),
         (f"{NODE}---\n{POD}---\nkind: NodeResourcesFitArgs\nscoringStrategy: {{type: X}}", "the input: 'X' is not a"),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: DemoWor
 def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: DemoWorkload) -> None:
     work.apply([w.pod("huge", w.container(memory=20_000))])
     reason = work.wait_refused("huge")
-    assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in reason
+    assert "20000 MiB requested on one card, the largest card here has 16276 MiB" in reason
     assert "Preemption is not helpful" in reason
 
 

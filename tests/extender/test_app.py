@@ -79,7 +79,7 @@ async def test_the_worked_example_from_filter_to_bind(p: Plane, scheduler: Sched
     assert await scheduler.filter(asked, "n2", "n3") == {
         "NodeNames": ["n3"],
         "FailedNodes": {
-            "n2": "8138 MiB asked on one card, the most free on one is 4069 MiB "
+            "n2": "8138 MiB requested on one card, the most free on one is 4069 MiB "
             "(card 0; 8138 MiB free on 2 cards together)"
         },
         "FailedAndUnresolvableNodes": {},

@@ -163,7 +163,7 @@ async def test_a_node_that_filled_up_meanwhile_is_refused_with_numbers(p: Plane)
     refusal = await bind(p, pod)
     assert refusal is not None
     assert refusal.code is Code.NO_ROOM
-    assert "8138 MiB asked on one card, the most free on one is 4069 MiB" in refusal.message
+    assert "8138 MiB requested on one card, the most free on one is 4069 MiB" in refusal.message
     assert (p.writes(), p.entry(pod)) == ([], None)
 
 

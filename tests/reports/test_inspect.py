@@ -49,7 +49,7 @@ def test_a_pod_that_kubelet_put_elsewhere_is_shown_where_its_placement_says_and_
 
     assert [c.allocated_mib for c in found.nodes[0].cards] == [100, 0]
     assert [p.reason for p in found.problems] == [
-        "kubelet chose other cards than planned; it starts once the control plane agrees"
+        "kubelet chose other cards than planned; it starts when the control plane has confirmed them"
     ]
 
 

@@ -214,7 +214,7 @@ def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, fou
     assert fed.ledger.entry(UID) is None
     assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
     (warning,) = fed.warnings
-    assert warning.startswith("p PlacementIgnored: Fractile does not believe this pod's fractile.dev/placement: ")
+    assert warning.startswith("p PlacementIgnored: Fractile rejects this pod's fractile.dev/placement: ")
     assert reason in warning
     assert fed.to_repair == []
 

@@ -54,9 +54,8 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
             )
         case "not-in-ledger":
             return (
-                f"{process} {uses} {held} of card {outside.card} around Fractile's library; see that "
-                "/etc/ld.so.preload of the image and of its programs is left alone, and that programs are not linked "
-                "statically"
+                f"{process} {uses} {held} of card {outside.card} around Fractile's library; make sure that neither the "
+                "image nor its programs change /etc/ld.so.preload, and that programs are not linked statically"
             )
         case "over-ledger":
             return (

@@ -360,7 +360,7 @@ class PodHandlers:
 def _told(reason: str, *, held: bool) -> str:
     """The event's message. ``held``: the ledger knows the pod's placement, so the annotation is repaired."""
     if reason != _UNPLACED:
-        return f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}"
+        return f"Fractile rejects this pod's {placement.ANNOTATION}: {reason}"
     return f"the pod's {placement.ANNOTATION} is missing; Fractile writes it again" if held else reason
 
 

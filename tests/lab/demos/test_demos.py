@@ -88,7 +88,7 @@ class Node:
             self._freed = self.time
             self._pods -= self._pods if "--all" in args else {"holder-1"}
         if "events" in args:
-            message = "10000 MiB asked on one card, the most free on one is 7276 MiB"
+            message = "10000 MiB requested on one card, the most free on one is 7276 MiB"
             event = {"metadata": {"resourceVersion": "1"}, "reason": "FailedScheduling", "message": message}
             return json.dumps({"items": [event]})
         return json.dumps({"items": [self._shown(name) for name in sorted(self._pods)]})
@@ -121,7 +121,7 @@ def test_on_a_quiet_one_only_the_time_is_said() -> None:
 
 
 def test_a_pod_that_nobody_wakes_is_a_failure() -> None:
-    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run; large: 10000 MiB asked"):
+    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run; large: 10000 MiB requested"):
         list(too_large(cast("demos.DemoCluster", Stage()), Node(slow=300).work()))
 
 

@@ -25,7 +25,7 @@ WORDS = {
     "gpu": "too little free on GPUs",
     "cpu": "too few CPUs free",
     "memory": "too little memory free",
-    "places": "no place for another pod",
+    "places": "no room for another pod",
 }
 _NAMED = 3  # pods with equal requests in one line
 _GROUPS = 20  # different requests; JSON lists all

@@ -76,7 +76,7 @@ def too_large(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     work.wait_running("holder-1", "holder-2")
     work.apply([w.pod("large", w.container(memory=10_000), nodes=["n1"])])
     reason = work.wait_refused("large")
-    _expect("10000 MiB asked on one card" in reason and "7276 MiB" in reason, f"the event should say why: {reason}")
+    _expect("10000 MiB requested on one card" in reason and "7276 MiB" in reason, f"the event should say why: {reason}")
     work.sleep(3)  # it must stay refused
     _expect(w.phase(work.pods()["large"]) == "Pending", "the pod should stay Pending")
     yield "n1 has 2 x 7276 MiB free, so its sum of 14552 MiB would do for a pod of 10000 MiB, but no card has it:"
@@ -106,7 +106,9 @@ def three_nodes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     work.apply([w.pod("asks-too", w.container(memory=8138), nodes=["n1", "n2"])])
     reason = work.wait_refused("asks-too")
     _expect("1 Insufficient aliyun.com/gpu-mem" in reason, f"n1 should be refused by the sum: {reason}")
-    _expect("8138 MiB asked on one card, the most free on one is 4069 MiB" in reason, f"n2 should say why: {reason}")
+    _expect(
+        "8138 MiB requested on one card, the most free on one is 4069 MiB" in reason, f"n2 should say why: {reason}"
+    )
     yield f'   event: "{reason}"'
     work.delete()
 
