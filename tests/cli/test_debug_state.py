@@ -55,7 +55,7 @@ async def test_the_answer_of_another_program_is_no_state(tmp_path: Path) -> None
         return Response(b"<html>")
 
     path = tmp_path / "s"
-    assert "makes no sense" in str((await asked(path, other, f"--socket={path}")).exception)
+    assert "is invalid" in str((await asked(path, other, f"--socket={path}")).exception)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def _none(node: Node) -> None:
         (_link, "is a link"),
         (_bytes, "not UTF-8"),
         (_gone, "does not exist"),
-        (_own, "of yours already"),
+        (_own, "already reads another configuration"),
         (_none, "not a control-plane node"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_region_that_the_container_has_damaged_is_told_and_the_quota_still_sho
     assert code == 0
     assert f"{FIRST}       8138         -         -    30%        -" in out
     assert "what is used is unknown: " in out
-    assert out.endswith("shared/region cannot be used: it has not the size that it must have\n")
+    assert out.endswith("shared/region cannot be used: it has the wrong size\n")
     problem = json.loads(run(token, "-o", "json")[1])
     assert problem["cards"][0]["usedBytes"] is None
     assert problem["problem"] in out
@@ -173,7 +173,7 @@ def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:
     [
         pytest.param(None, "holds no limits", id="nothing granted"),
         pytest.param(b"fractile-limits=1\n", "earlier release", id="the first release"),
-        pytest.param(b"x" * 100, "no limits page", id="something else"),
+        pytest.param(b"x" * 100, "not a limits page", id="something else"),
     ],
 )
 def test_a_folder_without_good_limits_is_an_error_in_a_sentence(

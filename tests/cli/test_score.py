@@ -97,10 +97,10 @@ def test_of_equal_nodes_a_lot_decides() -> None:
     [
         ("a: 1\nb: ]", "the input: line 2: this is not YAML"),
         ("- 1", "document 1 is a list"),
-        ("kind: Service", "document 1: kind 'Service' is none of Node, Pod"),
+        ("kind: Service", "document 1: kind 'Service' is not one of Node, Pod"),
         (f"{NODE}---\nkind: Pod", "document 2: it has no metadata.name"),
-        (f"{NODE}---\n{NODE}", "document 2: node 'n' is there twice"),
-        (f"{NODE}---\n{POD}---\n{POD}", "document 3: pod 'default/p' is there twice"),
+        (f"{NODE}---\n{NODE}", "document 2: node 'n' appears twice"),
+        (f"{NODE}---\n{POD}---\n{POD}", "document 3: pod 'default/p' appears twice"),
         ("kind: Node\nmetadata: {name: 3}", "document 1: Expected `str`, got `int` - at `$.metadata.name`"),
         (POD, "has no Node"),
         (NODE, "has no Pod without spec.nodeName"),

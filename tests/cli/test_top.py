@@ -179,7 +179,7 @@ async def test_a_cluster_without_cards_is_a_sentence(run: Run, tmp_path: Path) -
 
 
 def test_what_is_switched_off_or_broken_is_said() -> None:
-    container = msgspec.structs.replace(NODE.containers[0], enforced=False, problem="it is no plain file")
+    container = msgspec.structs.replace(NODE.containers[0], enforced=False, problem="it is not a regular file")
     text = table(
         ClusterUsage(
             nodes=(msgspec.structs.replace(NODE, containers=(container,), audited=False),),
@@ -188,7 +188,7 @@ def test_what_is_switched_off_or_broken_is_said() -> None:
     )
     for sentence in (
         "n1: ns/p main: isolation is off",
-        "n1: ns/p main: its ledger cannot be read: it is no plain file",
+        "n1: ns/p main: its ledger cannot be read: it is not a regular file",
         "n1: NVML does not list processes",
         "n9: gone",
     ):

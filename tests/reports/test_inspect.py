@@ -67,8 +67,8 @@ def test_a_pod_without_a_placement_holds_nothing_and_is_a_problem() -> None:
 
     assert found.totals.allocated_mib == 0
     assert [p.reason for p in found.problems] == [
-        "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does "
-        "not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+        "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not "
+        "call Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
     ]
 
 

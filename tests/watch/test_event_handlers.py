@@ -160,7 +160,7 @@ def test_a_deleted_waiting_pod_waits_no_more(fed: Fed) -> None:
 
 WITHOUT = (
     "p PlacementIgnored: the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler "
-    "that does not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+    "that does not call Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
 )
 NOT_BELIEVED = [
     pytest.param(bound(""), "malformed", id="empty"),

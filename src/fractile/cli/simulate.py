@@ -172,7 +172,7 @@ def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -
     names = list(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
     unknown = [n for n in names if not known(n)]
     if unknown or not names:
-        raise click.BadParameter(f"{(unknown or [text])[0]!r} is none of {', '.join(table)}", param_hint="--policy")
+        raise click.BadParameter(f"{(unknown or [text])[0]!r} is not one of {', '.join(table)}", param_hint="--policy")
     return names
 
 

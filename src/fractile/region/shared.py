@@ -166,9 +166,9 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
                 return EMPTY
             shape = _shape(head)
             if shape is None or shape.cards != cards:
-                return "its header makes no sense"
+                return "its header is invalid"
             if os.fstat(descriptor).st_size != shape.size:
-                return "it has not the size that it must have"
+                return "it has the wrong size"
             data = os.pread(descriptor, shape.size if length is None else length, 0)
     except OSError as e:
         return e.strerror or str(e)
@@ -243,7 +243,7 @@ class RegionWindow:
             self._header, self._shape = head[:_FACTS], _shape(head)
         shape = self._shape
         if shape is None or shape.cards != self._cards or len(head) < self._slots_at:
-            return "its header makes no sense"
+            return "its header is invalid"
         size = self._slot_size
         live = [slot for slot in _locked(descriptor) if slot < shape.slots]
         slots = {slot: os.pread(descriptor, size, self._slots_at + slot * size) for slot in live}

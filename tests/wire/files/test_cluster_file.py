@@ -124,7 +124,7 @@ def test_devices_that_are_no_gpus_are_checked_as_the_agent_checks_them() -> None
     for wrong, said in (
         ("{id: a, type: gpu}", r"f: nodes\[0\]: devices\[0\].type is gpu"),
         ("{id: a}", r"f: nodes\[0\]: devices\[0\]: .*type"),
-        ("&a {id: a, type: x, mounts: [*a]}", r"f: nodes\[0\].devices: what stands there is no list of devices"),
+        ("&a {id: a, type: x, mounts: [*a]}", r"f: nodes\[0\].devices: this is not a list of devices"),
     ):
         with pytest.raises(WireError, match=said):
             decode(file(f"- {{name: x, cards: [{CARD}], devices: [{wrong}]}}"), source="f")

@@ -71,8 +71,10 @@ def test_the_nearest_rule_holds_field_by_field(pool: str, model: str, rule: Shar
     [
         pytest.param("default: {}\n", "line 1: version must", id="no version"),
         pytest.param("version: 2\n", "line 1: version must", id="another version"),
-        pytest.param("version: 1\ndefualt: {}\n", "line 2: there is no field 'defualt'", id="a misspelt field"),
-        pytest.param("version: 1\ndefault:\n  maxslices: 1\n", "line 3: there is no field", id="a misspelt rule"),
+        pytest.param("version: 1\ndefualt: {}\n", "line 2: 'defualt' is not a known field", id="a misspelt field"),
+        pytest.param(
+            "version: 1\ndefault:\n  maxslices: 1\n", "line 3: 'maxslices' is not a known field", id="a misspelt rule"
+        ),
         pytest.param("version: 1\ndefault:\n  maxSlices: four\n", "line 3: maxSlices is 'four'", id="no number"),
         pytest.param("version: 1\ndefault:\n  maxSlices: -1\n", "line 3: maxSlices", id="a negative number"),
         pytest.param("version: 1\ndefault:\n  maxSlices: [4]\n", "line 3: maxSlices must be a single", id="a list"),
@@ -81,10 +83,10 @@ def test_the_nearest_rule_holds_field_by_field(pool: str, model: str, rule: Shar
         pytest.param("version: 1\ndefault:\n  fractions: [3/2]\n", "line 3: 3/2 is more than a card", id="too much"),
         pytest.param("version: 1\ndefault:\n  fractions: [0.5]\n", "line 3: '0.5' is no fraction", id="a decimal"),
         pytest.param("version: 1\npools: [a]\n", "line 2: here must be fields", id="pools as a list"),
-        pytest.param("version: 1\npools:\n  a: {}\n  a: {}\n", "line 4: 'a' is there twice", id="a pool twice"),
+        pytest.param("version: 1\npools:\n  a: {}\n  a: {}\n", "line 4: 'a' appears twice", id="a pool twice"),
         pytest.param("version: 1\nmodels:\n  '': {}\n", "line 3: a name must not be empty", id="every model"),
         pytest.param("version: 1\ndefault: {\n", "line 3: ", id="no YAML"),
-        pytest.param("\x00", "no YAML", id="no text"),
+        pytest.param("\x00", "not YAML", id="no text"),
         pytest.param("[" * 5000, "", id="nested without end"),
         pytest.param("a" * (2**20 + 1), "larger than", id="too large"),
     ],

@@ -83,7 +83,8 @@ def repository() -> Path:
     root = Path(__file__).parents[4]
     if not (root / "native" / "Makefile").is_file():
         raise SetupError(
-            "the image is built from the repository, which this installation is not in; run make image there"
+            "the image is built from the repository, which this installation is not part of; run make image in the "
+            "repository"
         )
     return root
 
@@ -100,7 +101,7 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
         needed = _layer(cache, "packages", pins, lambda at: _packages(at, root, pins, records), time=stamp, step=step)
     built = native.ensure(env, progress)
     if not built:
-        raise SetupError("the image holds the library, which cannot be built here; see the line above")
+        raise SetupError("the image needs the library, which cannot be built here; see the line above")
     with progress.step("image: Fractile") as step:
         document = sbom.document(version(root), packages, records)
         parts = _parts(root, Path(built), env)
