@@ -178,10 +178,10 @@ async def test_a_scheduler_that_nobody_runs_is_named(filled: FakeApiServer) -> N
     early, late = [await later(filled, "lost", seconds=s) for s in (29, 30)]
 
     assert early.verdict.endswith(
-        "would take it now, as far as Fractile can tell; the scheduler has not looked at it yet"
+        "would take it now, as far as Fractile can tell; the scheduler has not tried to place it yet"
     )
     assert late.verdict == (
-        "no scheduler called fractile-scheduler has looked at it; check spec.schedulerName and the profiles of "
+        "no scheduler named fractile-scheduler has tried to place it; check spec.schedulerName and the profiles of "
         "kube-scheduler"
     )
 

@@ -61,7 +61,7 @@ async def test_who_may_get_the_path_sees_the_state(server: FakeApiServer) -> Non
     ("token", "code", "words"),
     [
         pytest.param("", 401, "Authorization: Bearer", id="none"),
-        pytest.param("forged", 401, "does not know this token", id="unknown"),
+        pytest.param("forged", 401, "does not accept this token", id="unknown"),
         pytest.param("weak", 403, "fractile:debug", id="not allowed"),
         pytest.param("t\xf6ken", 401, "not a token", id="no text"),
     ],

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _WHO = "a token whose user may `get` the path /debug/state (ClusterRole fractile:debug)"
 _ANSWERS = {
-    May.STRANGER: (401, "the API server does not know this token, or it has expired; make a new one"),
+    May.STRANGER: (401, "the API server does not accept this token, or the token has expired; create a new one"),
     May.NO: (403, f"the API server does not allow it; this needs {_WHO}"),
     May.UNKNOWN: (
         503,

@@ -238,7 +238,7 @@ class VirtualManager:
             if isinstance(verdict, ClaimRefused):
                 self._outcomes[verdict.kind] += 1
                 log.warning("registration refused %s reason=%r", who, verdict.reason)
-                return ClaimAnswer(f"not believed: it {verdict.reason}")
+                return ClaimAnswer(f"rejected: it {verdict.reason}")
             try:
                 linked = await asyncio.to_thread(container.register, verdict.name, verdict.container_id)
             except (OSError, WireError) as e:

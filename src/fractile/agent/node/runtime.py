@@ -115,7 +115,7 @@ def _of_default(setup: Setup) -> str:
     if setup.nvidia != "unknown":
         return f"NVIDIA's runtime is {'' if setup.nvidia == 'default' else 'not '}its default"
     files = _FILES_OF.get(setup.runtime)
-    why = f"could not read {_or(files)}" if files else "knows containerd, CRI-O and Docker only"
+    why = f"could not read {_or(files)}" if files else "supports only containerd, CRI-O and Docker"
     return f"whether NVIDIA's runtime is its default is not known: the agent {why}"
 
 

@@ -321,5 +321,5 @@ def _run(argv: Sequence[str]) -> None:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PIP_TARGET")} | {"PYTHONHASHSEED": "0"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it said nothing"]
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it printed nothing"]
         raise SetupError(f"{' '.join(argv[1:4])} failed: {said[0]}")

@@ -46,7 +46,7 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
     if door := closed(read):
         return door
     if not told.seen and why.age >= _PATIENCE:
-        return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
+        return f"no scheduler named {told.scheduler} has tried to place it{_served(read)}"
     if told.nominated and told.nominated == nominated_by_us(read.pod):
         return (
             f"nominated to {told.nominated}, which Fractile chose over all nodes; kube-scheduler checks that node first"
@@ -59,7 +59,7 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
             f"far as Fractile can tell, {_some(why.fits)} would take it"
         )
     if why.fits:
-        more = "" if told.seen else "; the scheduler has not looked at it yet"
+        more = "" if told.seen else "; the scheduler has not tried to place it yet"
         return f"{_some(why.fits)} would take it now, as far as Fractile can tell{more}"
     if not why.groups:
         return "the cluster has no nodes"
