@@ -116,7 +116,7 @@ async def test_a_refusal_reaches_whoever_sent_the_pod(api: Caller) -> None:
     assert (mutated["allowed"], mutated["status"]["code"]) == (False, 403)
     assert "one class of each kind" in mutated["status"]["message"]
     bound = await api.ask("validate", review(pod("p", container(memory=1), node="n1")))
-    assert "names node n1 itself" in bound["status"]["message"]
+    assert "sets spec.nodeName to n1" in bound["status"]["message"]
 
 
 async def test_a_pod_names_its_node_where_an_administrator_allows_it() -> None:

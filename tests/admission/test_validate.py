@@ -183,7 +183,7 @@ def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cl
 def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: ClusterFit, groups: list[str]) -> None:
     """As by the policy node-name.fractile.dev: the mark is an annotation, which a user can write too."""
     forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
-    assert "names node n1 itself" in verdict(forged, cluster, groups=groups).refusal
+    assert "sets spec.nodeName to n1" in verdict(forged, cluster, groups=groups).refusal
 
 
 @pytest.mark.parametrize(

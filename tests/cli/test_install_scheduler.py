@@ -192,7 +192,7 @@ def test_a_node_that_is_not_as_kubeadm_left_it_is_not_touched(
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        ([], "say --extender URL"),
+        ([], "give --extender URL"),
         (["--undo", "--policy", "most-allocated"], "--undo takes no configuration"),
         (["--extender", "https://127.0.0.1:9/s"], "needs --tls-ca"),
         (["--extender", URL, "--wait", "-1"], "--wait"),

@@ -146,8 +146,8 @@ def test_an_empty_region_is_said_to_be_one_that_may_be_mounted_elsewhere(token: 
     os.truncate(token / directory.REGION, 0)
     code, out, _ = run(token)
     assert code == 0
-    assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in a" in out
-    assert out.endswith(f"look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
+    assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in its" in out
+    assert out.endswith(f"to look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
 
 
 def test_a_directory_that_the_running_container_does_not_see_is_told(token: Path, run: Run) -> None:

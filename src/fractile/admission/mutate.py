@@ -210,9 +210,7 @@ def _slots(container: Container, amounts: ContainerAmounts, name: str, classes: 
     other = amounts.beside(name, slot_of(found), slots)
     if other is None:
         return []
-    return [
-        f"container {container.name[:63]}: {units} {name} correspond to {slots} {slot_of(found)}, not {_shown(other)}"
-    ]
+    return [f"container {container.name[:63]} needs {slots} {slot_of(found)} for {units} {name}, not {_shown(other)}"]
 
 
 def _one_card(amounts: ContainerAmounts) -> None:

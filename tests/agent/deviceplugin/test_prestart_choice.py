@@ -69,7 +69,7 @@ async def test_several_cards_that_kubelet_chose_are_all_named(s: Start) -> None:
         s.holds(pod, "b", ids(B, 4))
         denied = await s.check(FOUR)
         assert denied is not None
-        assert f"{A.uuid}, {B.uuid}, its placement" in denied.reason
+        assert f"{A.uuid}, {B.uuid}, but its placement" in denied.reason
 
 
 async def test_one_container_on_another_card_is_enough_to_wait(s: Start) -> None:
