@@ -35,9 +35,9 @@ def command(name_of_class: str | None, output: str, kubeconfig: Path | None, con
     """Show the classes of devices that containers can ask for by name, or everything about class NAME.
 
     \b
-    UNIT    what a container gets for each unit it asks for: whole devices, or a part of one
-    FREE    devices of which no pod holds a part / all devices of the class
-    UNITS   units that still fit / units that would fit if no pod held any
+    UNIT          what a container gets for each unit it asks for: whole devices, or a part of one
+    FREE/DEVICES  devices of which no pod holds a part / all devices of the class
+    FREE/UNITS    units that still fit / units that would fit if no pod held any
 
     A container asks for units by limits such as class.fractile.dev/NAME: 1. A device may be in several classes; each
     class counts the whole device. Everything is read from the API server, so this works while Fractile's control plane
