@@ -117,7 +117,7 @@ async def test_who_does_not_answer_is_named_and_hides_nobody() -> None:
         found = await ask([*asked, Agent(node="lost", url=""), Agent(node="odd", url="http://[")])
     assert [n.node for n in found.nodes] == ["n1"]
     reasons = {u.node: u.reason for u in found.unanswered}
-    assert "makes no sense" in reasons[str(bad)]
+    assert "is invalid" in reasons[str(bad)]
     assert "answers 503" in reasons[str(busy)]
     assert "does not answer" in reasons["1"]
     assert reasons["lost"] == "the node has no InternalIP"

@@ -54,7 +54,7 @@ def test_a_multiple_of_a_hundred_is_whole_cards_and_memory_is_ignored(core: int,
     ("core", "blocks", "message"),
     [
         pytest.param(
-            150, 4, "asks for 150 tencent.com/vcuda-core; above 100 only multiples of 100", id="one and a half"
+            150, 4, "asks for 150 tencent.com/vcuda-core; above 100, only multiples of 100", id="one and a half"
         ),
         pytest.param(
             50, None, "asks for 50 tencent.com/vcuda-core and 0 tencent.com/vcuda-memory; a part", id="no memory"

@@ -113,7 +113,7 @@ def test_a_page_cut_short_is_never_read(length: int) -> None:
         pytest.param(patched("card_count", 65), "65 cards", id="more cards than there is room for"),
         pytest.param(patched("card_count", 2**32 - 1), "4294967295 cards", id="many more"),
         pytest.param(patched("card_count", 1), "must be empty", id="fewer cards than are there"),
-        pytest.param(patched("card_count", 3), "another name", id="a card without a name"),
+        pytest.param(patched("card_count", 3), "a different name", id="a card without a name"),
         pytest.param(patched("reserved", 1), "must be empty", id="reserved"),
         pytest.param(patched("padding", 1), "must be empty", id="padding"),
         pytest.param(
@@ -121,7 +121,7 @@ def test_a_page_cut_short_is_never_read(length: int) -> None:
         ),
         pytest.param(GOLDEN.replace(b"trainer-0", b"traine\xfc-0"), "ASCII", id="no ASCII"),
         pytest.param(GOLDEN.replace(b"trainer-0", b"trai\nner0"), "cannot stand", id="a line break"),
-        pytest.param(GOLDEN.replace(SECOND.encode(), FIRST.encode()), "another name", id="a card twice"),
+        pytest.param(GOLDEN.replace(SECOND.encode(), FIRST.encode()), "a different name", id="a card twice"),
         pytest.param(b"fractile-limits=1\npod-uid=u\nend=1\n", "earlier release", id="the text of the first release"),
     ],
 )

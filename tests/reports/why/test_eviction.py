@@ -150,7 +150,7 @@ async def test_why_a_pod_stays_is_taken_from_the_event_where_the_agent_cannot_be
     event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + staying("--outside-ledger is warn"))
 
     assert (await later(filled, "intruder", seconds=75)).notes[-1] == (
-        f"outside the ledger, and the pod stays: --outside-ledger is warn, said the agent 1m15s ago: {USES}"
+        f"outside the ledger, and the pod stays: --outside-ledger is warn, as the agent reported 1m15s ago: {USES}"
     )
 
 

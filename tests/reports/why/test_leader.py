@@ -65,7 +65,7 @@ async def test_a_lease_that_was_given_back_is_not_said_to_have_expired(filled: F
     submit(filled, waiting("small", container("main", 4069)))
     lease(filled, "", renewed=created(filled, "small"))
 
-    assert "fractile-control-plane was given back 1m30s ago" in (await later(filled, "small", seconds=90)).verdict
+    assert "fractile-control-plane was released 1m30s ago" in (await later(filled, "small", seconds=90)).verdict
 
 
 @pytest.mark.parametrize(("bound", "works"), [(20, False), (26, True)])

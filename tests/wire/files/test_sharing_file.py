@@ -69,8 +69,8 @@ def test_the_nearest_rule_holds_field_by_field(pool: str, model: str, rule: Shar
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("default: {}\n", "line 1: version must", id="no version"),
-        pytest.param("version: 2\n", "line 1: version must", id="another version"),
+        pytest.param("default: {}\n", "line 1: version is missing or wrong", id="no version"),
+        pytest.param("version: 2\n", "line 1: version is missing or wrong", id="another version"),
         pytest.param("version: 1\ndefualt: {}\n", "line 2: 'defualt' is not a known field", id="a misspelt field"),
         pytest.param(
             "version: 1\ndefault:\n  maxslices: 1\n", "line 3: 'maxslices' is not a known field", id="a misspelt rule"
@@ -81,7 +81,7 @@ def test_the_nearest_rule_holds_field_by_field(pool: str, model: str, rule: Shar
         pytest.param("version: 1\ndefault:\n  fractions: 1/2\n", "line 3: fractions must be a list", id="no list"),
         pytest.param("version: 1\ndefault:\n  fractions:\n  - 1/2\n  - 1/0\n", "line 5: '1/0' is no", id="by zero"),
         pytest.param("version: 1\ndefault:\n  fractions: [3/2]\n", "line 3: 3/2 is more than a card", id="too much"),
-        pytest.param("version: 1\ndefault:\n  fractions: [0.5]\n", "line 3: '0.5' is no fraction", id="a decimal"),
+        pytest.param("version: 1\ndefault:\n  fractions: [0.5]\n", "line 3: '0.5' is not a fraction", id="a decimal"),
         pytest.param("version: 1\npools: [a]\n", "line 2: here must be fields", id="pools as a list"),
         pytest.param("version: 1\npools:\n  a: {}\n  a: {}\n", "line 4: 'a' appears twice", id="a pool twice"),
         pytest.param("version: 1\nmodels:\n  '': {}\n", "line 3: a name must not be empty", id="every model"),
