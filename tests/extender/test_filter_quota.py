@@ -112,7 +112,7 @@ def test_nodes_of_other_pools_are_refused() -> None:
     assert shown(filter_nodes(asked(by_memory()), NODES, ledger)) == (
         ["n1"],
         {},
-        {"n2": f"{said} pool wx", "n3": f"{said} none"},
+        {"n2": f"{said} pool wx", "n3": f"{said} no pool"},
     )
 
 

@@ -206,7 +206,7 @@ def test_a_node_in_no_pool_of_the_namespace_is_refused() -> None:
     assert placed(asked, node(m40(0)), rules, place=NodePlace("burst")) == [0]
     said = "namespace default may use nodes of pool burst or public only, and this one is in"
     assert placed(asked, node(m40(0)), rules, place=NodePlace("wx")) == f"{said} pool wx"
-    assert placed(asked, node(m40(0)), rules) == f"{said} none"
+    assert placed(asked, node(m40(0)), rules) == f"{said} no pool"
 
 
 def test_the_label_of_a_node_names_its_cards() -> None:

@@ -205,7 +205,7 @@ async def test_while_the_api_server_does_not_answer_what_was_known_stays_known(
         pytest.param([container(ID)], "", id="a container that is in no pod"),
         pytest.param([container(ID, "a")], "a", id="a pod"),
         pytest.param([container(ID, "a"), container(OTHER, "b")], "a", id="a pod below a pod"),
-        pytest.param([container(ID), container(OTHER, "b")], "b", id="a pod below a container that is in no pool"),
+        pytest.param([container(ID), container(OTHER, "b")], "b", id="a pod below a container that is in none"),
         pytest.param([container(ID, OUTER), container(OTHER, "b")], "b", id="a pod below the agent's own"),
         pytest.param([container(ID, OUTER)], "", id="the agent's own pod"),
     ],

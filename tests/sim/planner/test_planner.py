@@ -265,7 +265,7 @@ def test_shapes_are_named_by_a_node_a_model_or_what_they_have() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("A100", "'A100' is no node and no model of GPU (there are: V100)"),
+        ("A100", "'A100' is neither a node nor a model of GPU (known: V100)"),
         ("cpu=4", "does not say memory"),
         ("cpu=4,memory=1Gi,gpus=2", "does not say the model of its GPUs"),
         ("cpu=4,memory=1Gi,gpus=-2,model=T4", "gpus is '-2'"),
