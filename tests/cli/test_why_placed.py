@@ -165,7 +165,7 @@ async def test_a_pod_that_leaves_is_told_since_when_and_not_as_if_it_had_left_si
 
     assert (found.uid, found.verdict) == (
         uid,
-        "it is being deleted on n1, asked 14s ago; it keeps its cards until it is gone",
+        "it is being deleted on n1, requested 14s ago; it keeps its cards until it is gone",
     )
     assert why_text.text(found).startswith("default/old: leaving (created 1m16s ago)\n")
 

@@ -226,9 +226,7 @@ def _no_unit(cls: DeviceClass, table: Table) -> Remark:
             f"a unit takes {cls.memory} MiB of a device, but the largest device of the class has {largest} MiB",
         )
     most = int(np.bincount(table.node[rows]).max())
-    return Remark(
-        "TooFew", f"a unit takes {cls.count} devices of one node, but no node has more than {most} healthy ones"
-    )
+    return Remark("TooFew", f"a unit takes {cls.count} devices of one node; the most healthy ones on any node: {most}")
 
 
 def _devices(number: int) -> str:

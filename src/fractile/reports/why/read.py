@@ -118,8 +118,8 @@ async def _last_said(client: KubeClient, namespace: str, name: str) -> str:
 def _never_made(namespace: str) -> str:
     """Where to find why the API server refused the pods of a workload."""
     return (
-        "; if a workload should have created it, these events say why it did not: kubectl get events -n {namespace} "
-        "--field-selector reason=FailedCreate"
+        "; if a workload should have created it, these events say why it did not: "
+        f"kubectl get events -n {namespace} --field-selector reason=FailedCreate"
     )
 
 
