@@ -12,10 +12,10 @@ _VERBS = {
     "validate": "Whether a pod may be stored.",
 }
 _ERRORS = {
-    "400": "The body is no AdmissionReview.",
+    "400": "The body is not an AdmissionReview.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
-    "503": "Too much at once.",
+    "503": "Too many requests at once.",
 }
 
 

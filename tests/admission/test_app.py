@@ -107,7 +107,7 @@ async def test_a_pod_that_cannot_be_read_passes_with_a_warning(api: Caller, verb
     found = await api.ask(verb, review(obj))
     assert found["allowed"] is True
     assert "patch" not in found
-    assert found["warnings"][0].startswith("Fractile could not read this Pod and left it as it is")
+    assert found["warnings"][0].startswith("Fractile could not read this Pod and left it unchanged")
 
 
 async def test_a_refusal_reaches_whoever_sent_the_pod(api: Caller) -> None:
@@ -116,7 +116,7 @@ async def test_a_refusal_reaches_whoever_sent_the_pod(api: Caller) -> None:
     assert (mutated["allowed"], mutated["status"]["code"]) == (False, 403)
     assert "one class of each kind" in mutated["status"]["message"]
     bound = await api.ask("validate", review(pod("p", container(memory=1), node="n1")))
-    assert "names node n1 itself" in bound["status"]["message"]
+    assert "sets spec.nodeName to n1" in bound["status"]["message"]
 
 
 async def test_a_pod_names_its_node_where_an_administrator_allows_it() -> None:
@@ -139,7 +139,7 @@ async def test_before_the_classes_are_known_only_pods_that_may_mean_one_are_turn
     async with caller.http:
         for limits in ({CLASS: 1}, {"nvidia.tesla.k80": 1}):
             found = await caller.ask("mutate", review(pod("p", container(limits=limits))))
-            assert "create it again in a moment" in found["status"]["message"]
+            assert "create the object again in a moment" in found["status"]["message"]
         found = await caller.ask("mutate", golden("admission-pod.json"))
         assert found["patchType"] == "JSONPatch"
         too_large = review(pod("p", container(memory=10**6)))

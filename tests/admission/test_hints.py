@@ -41,47 +41,48 @@ def test_what_does_what_it_says_is_not_mentioned(limits: dict[str, object], anno
         (
             ANY,
             {"type": "A100"},
-            "the annotation nvidia.com/use-gputype has no effect on this pod: only containers that ask by "
+            "the annotation nvidia.com/use-gputype has no effect on this pod: only containers that request "
             "nvidia.com/gpu follow it",
         ),
         (
             HAMI,
             {"limit": "80"},
-            "the annotation tencent.com/vcuda-core-limit has no effect on this pod: only containers that ask by "
+            "the annotation tencent.com/vcuda-core-limit has no effect on this pod: only containers that request "
             "tencent.com/vcuda-core follow it",
         ),
         (
             HAMI,
             {"cards": "best"},
-            "the annotation hami.io/gpu-scheduler-policy is ignored: best is none of binpack, spread, topology-aware",
+            "the annotation hami.io/gpu-scheduler-policy is ignored: best is not one of binpack, spread, "
+            "topology-aware",
         ),
         (
             HAMI,
             {"nodes": "best"},
-            "the annotation hami.io/node-scheduler-policy is ignored: best is none of binpack, spread",
+            "the annotation hami.io/node-scheduler-policy is ignored: best is not one of binpack, spread",
         ),
         (
             ANY,
             {"policy": "best"},
             "the annotation fractile.dev/node-policy is ignored: there is no policy best "
-            "(docs/operate/node-policies.md "
-            "names them)",
+            "(docs/operate/node-policies.md lists them)",
         ),
         (
             HAMI | {"nvidia.com/priority": "7"},
             {},
-            "container main asks for nvidia.com/priority: 7, which counts as 1: 0 is served first, every other number "
+            "container main asks for nvidia.com/priority: 7, which counts as 1: 0 is served first, all other numbers "
             "after it",
         ),
         (
             HAMI | {"nvidia.com/gpumem": "0"},
             {},
-            "container main asks for nvidia.com/gpumem: 0, which is all of the card's memory, as without it",
+            "container main asks for nvidia.com/gpumem: 0, which means all of the card's memory, as without this "
+            "resource",
         ),
         (
             {"nvidia.com/gpucore": "30"},
             {},
-            "container main asks for nvidia.com/gpucore: no such resource of Fractile; did you mean "
+            "container main asks for nvidia.com/gpucore: Fractile has no such resource; did you mean "
             "nvidia.com/gpucores?",
         ),
     ],

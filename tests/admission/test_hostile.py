@@ -68,7 +68,8 @@ def test_a_container_of_70_classes_is_refused_with_a_sentence() -> None:
     found = answered(webhook().mutate(review(pod)))
     assert found["allowed"] is False
     assert found["status"]["message"] == (
-        "container c names 70 resources; a container that asks for GPUs may name at most 64, those of the GPUs included"
+        "container c names 70 resources; a container that asks for GPUs may name at most 64, including those of the "
+        "GPUs"
     )
 
 

@@ -233,7 +233,7 @@ async def test_without_the_right_to_make_it_an_event_says_once_that_the_webhook_
     assert not served.loaded.is_set()
     ((reason, text),) = world.told
     assert reason == "Secret/fractile-webhook WebhookWithoutCertificate"
-    assert "pods are created without it" in text
+    assert "pods are created without the webhook" in text
     (line,) = [r for r in caplog.records if r.levelname == "ERROR"]
     assert "webhook without a certificate" in line.getMessage()
     world.server.create(SECRET.rpartition("/")[0], {"metadata": {"name": "fractile-webhook"}})
@@ -286,7 +286,7 @@ async def test_files_that_make_no_sense_at_the_start_end_the_program_with_a_sent
         FileKeeper(ServedCertificate(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
     (tmp_path / "tls.crt").write_text("x")
     (tmp_path / "tls.key").write_text("y")
-    with pytest.raises(SetupError, match="not a PEM pair"):
+    with pytest.raises(SetupError, match="must be a PEM pair"):
         FileKeeper(ServedCertificate(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
 
 

@@ -114,8 +114,8 @@ def test_two_classes_of_one_kind_in_a_container_are_refused() -> None:
     mutation = mutate_pod(asking({K80: "1", PAIR: "1"}), CLASSES)
     assert mutation.ops == ()
     assert mutation.refusal == (
-        f"container main asks for {K80} and {PAIR}; it can have devices of one class of each kind, take a class that "
-        f"admits both or another container"
+        f"container main asks for {K80} and {PAIR}; a container can have devices of one class of each kind; use a "
+        "class that admits both, or another container"
     )
 
 
@@ -123,7 +123,7 @@ def test_another_number_of_slots_than_the_class_has_is_corrected_and_told() -> N
     given = asking({PAIR: "1", GPU: "1"})
     mutation = mutate_pod(given, CLASSES)
     assert amounts(after(given, mutation))[GPU] == "2"
-    assert mutation.warnings == (f"container main: 1 {PAIR} are 2 {GPU}, not 1",)
+    assert mutation.warnings == (f"container main needs 2 {GPU} for 1 {PAIR}, not 1",)
 
 
 def test_a_bare_name_that_is_written_again_counts() -> None:

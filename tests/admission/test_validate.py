@@ -75,12 +75,12 @@ def test_what_can_be_served_passes_without_a_word(cluster: ClusterFit, limits: d
     [
         pytest.param(
             {"aliyun.com/gpu-mem": 1, "nvidia.com/gpu": 1},
-            "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only",
+            "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; use the names of one family only",
             id="two families",
         ),
         pytest.param(
             {"tencent.com/vcuda-core": 150},
-            "container main asks for 150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense, whole "
+            "container main asks for 150 tencent.com/vcuda-core; above 100, only multiples of 100 are allowed: whole "
             "cards",
             id="no sense",
         ),
@@ -104,23 +104,24 @@ def test_what_can_never_work_is_refused_with_a_sentence(
     [
         pytest.param(
             {"aliyun.com/gpu-mem": 100_000},
-            "no node can serve this pod, however empty: 100000 MiB asked on one card, the largest card here has 16276 "
-            "MiB (node n1)",
+            "no node can serve this pod, even if it were empty: 100000 MiB requested on one card, the largest card "
+            "here has 16276 MiB (node n1)",
             id="more memory than any card has",
         ),
         pytest.param(
             {"aliyun.com/gpu-count": 3},
-            "no node can serve this pod, however empty: 3 whole cards asked, the node has 2 (node n1)",
+            "no node can serve this pod, even if it were empty: 3 whole cards requested, the node has 2 (node n1)",
             id="more cards than any node has",
         ),
         pytest.param(
             {"class.fractile.dev/p4": 2, GPU: 2},
-            "no node can serve this pod, however empty: class p4: the node has 1 matching card, 2 asked (node n2)",
+            "no node can serve this pod, even if it were empty: class p4: the node has 1 matching card, 2 requested "
+            "(node n2)",
             id="more of a class than any node has",
         ),
         pytest.param(
             {"class.fractile.dev/nic": 2, DEVICE: 2},
-            "no node can serve this pod, however empty: class nic: 2 asked, the node has 1 (node n1)",
+            "no node can serve this pod, even if it were empty: class nic: 2 requested, the node has 1 (node n1)",
             id="more other devices than any node has",
         ),
         pytest.param(
@@ -162,7 +163,8 @@ def test_a_user_writes_nothing_that_is_ours(cluster: ClusterFit, annotation: str
 
 def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_static_one(cluster: ClusterFit) -> None:
     assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster).refusal.startswith(
-        "the pod asks for GPUs and names node n1 itself, so nobody would choose its cards; take out spec.nodeName"
+        "the pod asks for GPUs and sets spec.nodeName to n1, so no scheduler would choose its cards; remove "
+        "spec.nodeName"
     )
     static = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
     assert verdict(static, cluster, groups=["system:nodes", "system:authenticated"]).refusal == ""
@@ -181,7 +183,7 @@ def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cl
 def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: ClusterFit, groups: list[str]) -> None:
     """As by the policy node-name.fractile.dev: the mark is an annotation, which a user can write too."""
     forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
-    assert "names node n1 itself" in verdict(forged, cluster, groups=groups).refusal
+    assert "sets spec.nodeName to n1" in verdict(forged, cluster, groups=groups).refusal
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_a_copy_of_another_pods_annotations_gives_no_more_than_was_asked(
         poor = w.bind(Asks("main", 1), on=None)
         w.annotate(poor, w.annotations(rich) | {"fractile.dev/pod-uid": rich.metadata.uid})
         w.kubelet.add(poor)
-        await w.kubelet.refused("has not confirmed the move")
+        await w.kubelet.refused("has not confirmed the change")
         assert w.kubelet.started(poor, "main") is None
         choice = placement.decode(w.annotations(poor)[placement.CHOICE_ANNOTATION])
         assert [s.memory for c in choice.containers for s in c.slices] == [1024]
@@ -197,7 +197,7 @@ async def test_to_start_another_pods_container_grants_it_only_what_it_has() -> N
         held = dp.PreStartContainerRequest(devices_ids=[device_id(A.uuid, k) for k in range(4)])
         await rpc.call_socket(socket_of(w, MEM), rpc.PRE_START, held, timeout=10)
         less = dp.PreStartContainerRequest(devices_ids=[device_id(A.uuid, k) for k in range(3)])
-        with pytest.raises(grpc.aio.AioRpcError, match="do not name a pod"):
+        with pytest.raises(grpc.aio.AioRpcError, match="name no pod"):
             await rpc.call_socket(socket_of(w, MEM), rpc.PRE_START, less, timeout=10)
         assert (w.tokens(), page.read_bytes()) == (tokens, before)
 

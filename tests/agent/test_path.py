@@ -172,7 +172,7 @@ async def test_a_choice_that_nobody_confirms_keeps_the_container_from_starting(m
         full = w.admit(Asks("main", 15), on={"main": [B]})
         await w.kubelet.running(full)
         pod = w.admit(Asks("main", 8), on={"main": [B]})
-        message = await w.kubelet.refused("has not confirmed the move")
+        message = await w.kubelet.refused("has not confirmed the change")
         assert pod.metadata.name in message
         assert A.uuid in message
         assert w.kubelet.started(pod, "main") is None

@@ -168,7 +168,7 @@ def test_only_kinds_of_devices_that_changed_are_told() -> None:
             id="together",
         ),
         pytest.param(DeviceClass("a", requirements=(V100,), memory=MiB(20_000)), "TooLarge", "16384 MiB", id="large"),
-        pytest.param(DeviceClass("a", requirements=(V100,), count=4), "TooFew", "more than 2", id="count"),
+        pytest.param(DeviceClass("a", requirements=(V100,), count=4), "TooFew", "on any node: 2", id="count"),
         pytest.param(DeviceClass("a"), "", "every device of type gpu", id="empty"),
         pytest.param(DeviceClass("a", requirements=(V100,)), "", "", id="well"),
     ],

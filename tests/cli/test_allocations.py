@@ -116,7 +116,7 @@ async def test_a_node_that_is_not_there_is_told_with_those_that_are(filled: Fake
     result = await run(filled, tmp_path, "--node", "n1", "--node", "x*")
 
     assert isinstance(result.exception, SetupError)
-    assert str(result.exception) == "there is no node 'x*'; there are: n1, n2"
+    assert str(result.exception) == "no node matches 'x*'; the nodes are: n1, n2"
 
 
 async def test_fractile_need_not_be_installed(filled: FakeApiServer, tmp_path: Path) -> None:

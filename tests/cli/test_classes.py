@@ -60,7 +60,7 @@ async def test_classes_in_a_pipe_are_one_line_each_and_what_is_odd_follows(run: 
         "\n"
         "  a100: of 4 devices of type gpu, none has model In [A100] (there are Tesla K80, Tesla V100)\n"
         "  hca: the selector is empty, so every device of type hca is in the class\n"
-        "  pair: a unit takes 2 devices of one node, no node has more than 1 healthy of them\n",
+        "  pair: a unit takes 2 devices of one node; the most healthy ones on any node: 1\n",
         "",
     )
 

@@ -38,7 +38,7 @@ async def test_an_agent_is_asked_over_its_socket(tmp_path: Path) -> None:
 async def test_a_control_plane_is_shown_the_token_of_the_file(tmp_path: Path) -> None:
     async def shown(request: PageRequest) -> Response:
         if request.headers.get("authorization") != "Bearer secret":
-            return Response(b"the API server does not know this token\n", status=403)
+            return Response(b"the API server does not accept this token\n", status=403)
         return Response(debug_state.encode(CONTROL_PLANE))
 
     for token, said in (("secret\n", '"control-plane"'), ("wrong", "")):
@@ -47,7 +47,7 @@ async def test_a_control_plane_is_shown_the_token_of_the_file(tmp_path: Path) ->
         result = await asked(Address("127.0.0.1", 0), shown, "--url=http://127.0.0.1:PORT", f"--token-file={file}")
         assert said in result.output
         assert (result.exception is None) == bool(said)
-        assert said or "answers 403: the API server does not know this token" in str(result.exception)
+        assert said or "answers 403: the API server does not accept this token" in str(result.exception)
 
 
 async def test_the_answer_of_another_program_is_no_state(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_the_answer_of_another_program_is_no_state(tmp_path: Path) -> None
         return Response(b"<html>")
 
     path = tmp_path / "s"
-    assert "makes no sense" in str((await asked(path, other, f"--socket={path}")).exception)
+    assert "is invalid" in str((await asked(path, other, f"--socket={path}")).exception)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ TOUR = (Path(__file__).parents[2] / "docs" / "start" / "tour.md").read_text()
 def test_the_tour_shows_what_the_demonstrations_print_at_their_end() -> None:
     printed = how_to_go_on("fractile", Path("/var/lib/fractile/clusters/fractile/admin.kubeconfig"))
 
-    assert f"{printed}\nAll demonstrations did what they say" in TOUR
+    assert f"{printed}\nAll demonstrations succeeded" in TOUR
 
 
 def test_another_cluster_is_named_in_every_command() -> None:

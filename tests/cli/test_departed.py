@@ -102,7 +102,7 @@ async def test_why_promises_no_room_that_it_holds(server: FakeApiServer, run: Ru
 
     assert found["fits"] == []
     assert found["notes"] == [TAKEN]
-    assert "6276 MiB asked on one card, the most free on one is 5252 MiB" in found["verdict"]
+    assert "6276 MiB requested on one card, the most free on one is 5252 MiB" in found["verdict"]
 
 
 async def test_why_of_a_pod_that_runs_does_not_mention_it(server: FakeApiServer, run: Run) -> None:
@@ -119,7 +119,9 @@ async def test_why_names_ten_of_many_containers_that_are_left_and_counts_the_oth
     notes = json.loads(await run("why", "large", "-n", "default", "-o", "json"))["notes"]
 
     assert [f"old-{i:02};" in note for i, note in enumerate(notes[:10])] == [True] * 10
-    assert notes[10:] == ["counted as taken: parts of cards by 2 more containers of deleted pods (fractile inspect)"]
+    assert notes[10:] == [
+        "counted as taken: parts of cards held by 2 more containers of deleted pods (fractile inspect)"
+    ]
 
 
 async def test_why_of_a_pod_that_is_gone_says_what_its_processes_hold(server: FakeApiServer, refused: Run) -> None:
@@ -128,7 +130,7 @@ async def test_why_of_a_pod_that_is_gone_says_what_its_processes_hold(server: Fa
 
     assert (
         "there is no pod 'old' in namespace team-a, but processes of a deleted one still hold 10100 MiB of card 0 of "
-        "n1; end them on n1, or wait until they have ended. The event of the node says how to end them: kubectl get "
+        "n1; end them on n1, or wait until they have ended. An event of the node says how to end them: kubectl get "
         "events -n default --field-selector reason=GPUHeldByDeletedPod"
     ) in await refused("why", "old", "-n", "team-a")
     assert "there is no pod 'old' in namespace default; " in await refused("why", "old", "-n", "default")

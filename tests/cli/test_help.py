@@ -46,8 +46,8 @@ def test_every_option_that_takes_a_ca_calls_it_that() -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("control-plane", "Whoever has the token in this file may see /debug/state"),
-        ("down", "but the last part of each log."),
+        ("control-plane", "A client with the token in this file may read /debug/state"),
+        ("down", "except the last part of each log."),
         ("top", "a PEM file of the certificate authority (CA) that signed their certificates"),
     ],
 )

@@ -73,14 +73,14 @@ def test_a_proxy_that_would_be_asked_for_the_extender_is_a_warning(node: Node) -
 
     result = run(node, "--extender", "https://10.96.0.77/s", *OPEN, "--tls-insecure", "--dry-run")
 
-    assert "the proxy http://p:1; name it in NO_PROXY" in result.stderr
+    assert "the proxy http://p:1; add the extender's host to NO_PROXY" in result.stderr
 
 
 def test_done_it_says_where_the_backup_is_and_what_to_do_on_other_nodes(node: Node) -> None:
     result = run(node, "--extender", URL, "--wait", "0")
 
     assert str(node.place.backup) in result.stdout
-    assert "every other one" in result.stdout
+    assert "every other control-plane node" in result.stdout
     assert run(node, "--extender", URL).stdout.startswith("Nothing to do: ")
 
 
@@ -171,10 +171,10 @@ def _none(node: Node) -> None:
     [
         (_second, "describes kube-scheduler too"),
         (_link, "is a link"),
-        (_bytes, "no UTF-8"),
+        (_bytes, "not UTF-8"),
         (_gone, "does not exist"),
-        (_own, "of yours already"),
-        (_none, "no control-plane node"),
+        (_own, "already reads another configuration"),
+        (_none, "not a control-plane node"),
     ],
 )
 @pytest.mark.parametrize("args", [("--extender", URL), ("--undo",)], ids=["install", "undo"])
@@ -192,7 +192,7 @@ def test_a_node_that_is_not_as_kubeadm_left_it_is_not_touched(
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        ([], "say --extender URL"),
+        ([], "give --extender URL"),
         (["--undo", "--policy", "most-allocated"], "--undo takes no configuration"),
         (["--extender", "https://127.0.0.1:9/s"], "needs --tls-ca"),
         (["--extender", URL, "--wait", "-1"], "--wait"),
@@ -225,7 +225,7 @@ def test_an_interrupted_wait_leaves_the_new_manifest_and_says_so(node: Node, mon
 
     result = run(node, "--extender", URL)
 
-    assert "--undo takes it back" in result.stderr
+    assert "--undo restores the old manifest" in result.stderr
     assert static_pod.read(node.place.manifest.read_text()).ours != ""
 
 

@@ -49,7 +49,7 @@ def test_a_table_says_who_may_use_what_and_who_uses_it(token: Path, run: Run) ->
         "CARD                                      QUOTA MiB  USED MiB  PEAK MiB  CORES  REFUSED",
         f"{FIRST}       8138    1280.1    1280.1    30%        0",
         f"{SECOND}      16276         0         0   100%        0",
-        f"0.1 MiB more of card {SECOND} are used around the library; they count against the quota",
+        f"0.1 MiB more of card {SECOND} are used around the library; they count toward the quota",
         "",
         "PID  COMMAND  CARD                                      USED MiB  CONTEXTS  GPU s",
         f" 17  python   {FIRST}      1280         1    0.0",
@@ -66,7 +66,7 @@ def test_the_table_says_what_is_used_around_the_library(tmp_path: Path, run: Run
     code, out, _ = run(tmp_path)
     assert code == 0
     assert [line for line in out.splitlines() if "around" in line] == [
-        f"16276 MiB more of card {SECOND} are used around the library; they count against the quota"
+        f"16276 MiB more of card {SECOND} are used around the library; they count toward the quota"
     ]
     assert json.loads(run(tmp_path, "-o", "json")[1])["cards"][1]["unaccountedBytes"] == 17066622976
 
@@ -134,8 +134,8 @@ def test_a_region_that_the_container_has_damaged_is_told_and_the_quota_still_sho
     code, out, _ = run(token)
     assert code == 0
     assert f"{FIRST}       8138         -         -    30%        -" in out
-    assert "what is used is not known: " in out
-    assert out.endswith("shared/region cannot be used: it has not the size that it must have\n")
+    assert "what is used is unknown: " in out
+    assert out.endswith("shared/region cannot be used: it has the wrong size\n")
     problem = json.loads(run(token, "-o", "json")[1])
     assert problem["cards"][0]["usedBytes"] is None
     assert problem["problem"] in out
@@ -146,8 +146,8 @@ def test_an_empty_region_is_said_to_be_one_that_may_be_mounted_elsewhere(token: 
     os.truncate(token / directory.REGION, 0)
     code, out, _ = run(token)
     assert code == 0
-    assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in a" in out
-    assert out.endswith(f"look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
+    assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in its" in out
+    assert out.endswith(f"to look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
 
 
 def test_a_directory_that_the_running_container_does_not_see_is_told(token: Path, run: Run) -> None:
@@ -173,7 +173,7 @@ def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:
     [
         pytest.param(None, "holds no limits", id="nothing granted"),
         pytest.param(b"fractile-limits=1\n", "earlier release", id="the first release"),
-        pytest.param(b"x" * 100, "no limits page", id="something else"),
+        pytest.param(b"x" * 100, "not a limits page", id="something else"),
     ],
 )
 def test_a_folder_without_good_limits_is_an_error_in_a_sentence(

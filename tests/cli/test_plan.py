@@ -123,7 +123,7 @@ def test_a_pod_for_a_shape_that_is_not_there_yet_is_no_mistake(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        pytest.param(["--policy", "best"], "'best' is none of fgd-plus", id="policy"),
+        pytest.param(["--policy", "best"], "'best' is not one of fgd-plus", id="policy"),
         pytest.param(["--target", "101"], "'101' is not a percentage such as 95%", id="target"),
         pytest.param(["--target", "0%"], "'0%' is not a percentage", id="no target"),
         pytest.param(["--seeds", "x"], "'x' is neither a number nor a range", id="seeds"),
@@ -140,7 +140,9 @@ def test_a_wrong_command_line_is_told_in_words(cluster_file: str, args: list[str
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        pytest.param(["--shape", "H100"], "--shape 'H100' is no node and no model of GPU (there are: T4)", id="shape"),
+        pytest.param(
+            ["--shape", "H100"], "--shape 'H100' is neither a node nor a model of GPU (known: T4)", id="shape"
+        ),
         pytest.param(["--pods", "/nowhere.yaml"], "/nowhere.yaml cannot be read", id="no file"),
         pytest.param(["--pods", "/nowhere"], "/nowhere cannot be read", id="no trace"),
     ],

@@ -82,8 +82,8 @@ async def test_the_table_has_limits_and_what_is_held(filled: FakeApiServer, tmp_
         "NAMESPACE  RESOURCEQUOTA  RESOURCE                           USED  HARD\n"
         "default    gpus           requests.class.fractile.dev/small     1     5\n"
         "\n"
-        "problem: namespace default may use pool wx, and no node is in it\n"
-        "problem: namespace default may hold P100, and no card is one\n"
+        "problem: namespace default may use pool wx, but no node is in that pool\n"
+        "problem: namespace default may hold P100, but the cluster has no such card\n"
     )
 
 
@@ -103,7 +103,7 @@ async def test_a_config_map_that_makes_no_sense_is_told_with_its_mistake(filled:
     text = await shown(filled, tmp_path)
     assert "ConfigMap fractile-system/fractile-quota is invalid and was not applied" in text
     assert "problem: quota ConfigMap fractile-system/fractile-quota: 'M40' of namespace 'a' must be" in text
-    assert "what was in force before was not kept, so nobody may be given a card" in text
+    assert "the previous quotas were not kept, so no pod may be given a card" in text
 
 
 async def test_while_it_makes_no_sense_the_quotas_that_were_kept_are_shown(
@@ -114,7 +114,7 @@ async def test_while_it_makes_no_sense_the_quotas_that_were_kept_are_shown(
     found = json.loads(await shown(filled, tmp_path, "-n", "default", "-o", "json"))
     assert found["state"] == "malformed"
     assert [n["limits"] for n in found["namespaces"]] == [[{"model": "V100", "limitPercent": 200, "heldPercent": 75}]]
-    assert found["problems"][0].endswith("the quotas that were read before it stay in force, and are the ones shown")
+    assert found["problems"][0].endswith("the quotas that were read before it stay in force, and are shown here")
 
 
 @pytest.mark.parametrize(

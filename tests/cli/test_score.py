@@ -87,7 +87,7 @@ def test_of_equal_nodes_a_lot_decides() -> None:
     other = NODE.replace("name: n", "name: m")
 
     assert (
-        "n, m are equal; kube-scheduler draws one by lot"
+        "n, m are equal; kube-scheduler picks one at random"
         in run("-f", "-", text="---\n".join([NODE, other, POD])).stdout
     )
 
@@ -97,16 +97,16 @@ def test_of_equal_nodes_a_lot_decides() -> None:
     [
         ("a: 1\nb: ]", "the input: line 2: this is not YAML"),
         ("- 1", "document 1 is a list"),
-        ("kind: Service", "document 1: kind 'Service' is none of Node, Pod"),
+        ("kind: Service", "document 1: kind 'Service' is not one of Node, Pod"),
         (f"{NODE}---\nkind: Pod", "document 2: it has no metadata.name"),
-        (f"{NODE}---\n{NODE}", "document 2: node 'n' is there twice"),
-        (f"{NODE}---\n{POD}---\n{POD}", "document 3: pod 'default/p' is there twice"),
+        (f"{NODE}---\n{NODE}", "document 2: node 'n' appears twice"),
+        (f"{NODE}---\n{POD}---\n{POD}", "document 3: pod 'default/p' appears twice"),
         ("kind: Node\nmetadata: {name: 3}", "document 1: Expected `str`, got `int` - at `$.metadata.name`"),
         (POD, "has no Node"),
         (NODE, "has no Pod without spec.nodeName"),
         (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: x"), "node n: cpu: 'x' is not a quantity"),
         (f"{NODE}---\n{POD}".replace("cpu: 1", "cpu: -1"), "pod p: cpu: -1 is negative"),
-        (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: 1e18"), "more than kube-scheduler can reckon with"),
+        (f"{NODE}---\n{POD}".replace("cpu: 4", "cpu: 1e18"), "more than kube-scheduler can compute with"),
         (f"{NODE}---\n{POD}---\nkind: NodeResourcesFitArgs\nscoringStrategy: {{type: X}}", "the input: 'X' is not a"),
     ],
 )

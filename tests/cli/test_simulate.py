@@ -83,9 +83,9 @@ def test_the_json_names_orders_and_sample(files: list[str], args: list[str], sai
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        pytest.param(["--policy", "bestfit,best"], "'best' is none of fgd-plus, fgd-paper", id="policy"),
-        pytest.param(["--policy", "bestfit+random"], "'bestfit+random' is none of", id="no sum"),
-        pytest.param(["--policy", ","], "',' is none of", id="no policy"),
+        pytest.param(["--policy", "bestfit,best"], "'best' is not one of fgd-plus, fgd-paper", id="policy"),
+        pytest.param(["--policy", "bestfit+random"], "'bestfit+random' is not one of", id="no sum"),
+        pytest.param(["--policy", ","], "',' is not one of", id="no policy"),
         pytest.param(["--seeds", "5..1"], "'5..1' is not a range", id="backwards"),
         pytest.param(["--seeds", "1-5"], "'1-5' is neither a number nor a range like 42..51", id="form"),
         pytest.param(["--seeds", "1..999999999"], "is not a range of 1 to 10000 seeds", id="far too many"),

@@ -117,7 +117,7 @@ async def test_who_does_not_answer_is_named_and_hides_nobody() -> None:
         found = await ask([*asked, Agent(node="lost", url=""), Agent(node="odd", url="http://[")])
     assert [n.node for n in found.nodes] == ["n1"]
     reasons = {u.node: u.reason for u in found.unanswered}
-    assert "makes no sense" in reasons[str(bad)]
+    assert "is invalid" in reasons[str(bad)]
     assert "answers 503" in reasons[str(busy)]
     assert "does not answer" in reasons["1"]
     assert reasons["lost"] == "the node has no InternalIP"
@@ -179,7 +179,7 @@ async def test_a_cluster_without_cards_is_a_sentence(run: Run, tmp_path: Path) -
 
 
 def test_what_is_switched_off_or_broken_is_said() -> None:
-    container = msgspec.structs.replace(NODE.containers[0], enforced=False, problem="it is no plain file")
+    container = msgspec.structs.replace(NODE.containers[0], enforced=False, problem="it is not a regular file")
     text = table(
         ClusterUsage(
             nodes=(msgspec.structs.replace(NODE, containers=(container,), audited=False),),
@@ -188,7 +188,7 @@ def test_what_is_switched_off_or_broken_is_said() -> None:
     )
     for sentence in (
         "n1: ns/p main: isolation is off",
-        "n1: ns/p main: its ledger cannot be read: it is no plain file",
+        "n1: ns/p main: its ledger cannot be read: it is not a regular file",
         "n1: NVML does not list processes",
         "n9: gone",
     ):

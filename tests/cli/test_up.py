@@ -32,4 +32,4 @@ def test_a_file_of_rules_that_is_not_there_or_no_text_is_refused(
     file = tmp_path / "sharing.yaml"
     assert f"{file} cannot be read" in refusal(capsys, file)
     file.write_bytes(b"\xff\xfe\x00")
-    assert "is no text in UTF-8" in refusal(capsys, file)
+    assert "is not UTF-8 text" in refusal(capsys, file)

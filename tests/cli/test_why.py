@@ -12,7 +12,9 @@ from tests.fakes.apiserver import FakeApiServer, Fault
 from tests.reports.objects import card, container, placed, pod
 from tests.reports.why.why_cluster import REFUSED, fill, later, machine, refused, submit, text, waiting, why
 
-TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
+TOO_LITTLE = (
+    "10000 MiB requested on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
+)
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ async def test_too_few_cpus_are_said_beside_the_cards(filled: FakeApiServer, tmp
     submit(filled, body)
     found = await why(filled, tmp_path, "busy")
 
-    assert (found.groups[0].reasons, found.groups[0].waiting_helps) == (("too few CPUs free, 12 asked",), False)
+    assert (found.groups[0].reasons, found.groups[0].waiting_helps) == (("too few CPUs free, 12 requested",), False)
     assert [c.sentence for c in found.changes if c.change == "fewer-cpus"] == ["ask for 8 CPUs instead of 12"]
 
 
@@ -75,7 +77,7 @@ async def test_a_pod_that_fits_now_is_told_where(filled: FakeApiServer, tmp_path
     found = await why(filled, tmp_path, "small")
 
     assert found.fits == ("n1", "n2")
-    assert found.verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
+    assert found.verdict == "2 nodes (n1, n2) would take it now, as far as Fractile can tell"
     assert (found.changes, found.notes) == ((), ())
 
 
@@ -106,8 +108,8 @@ async def test_what_fractile_does_not_look_at_is_said_as_kube_scheduler_says_it(
     found = await why(filled, tmp_path, "small")
 
     assert found.verdict == (
-        f"kube-scheduler refused it at its last try for what Fractile does not look at: {repeated}; by what Fractile "
-        "knows 2 nodes (n1, n2) would take it"
+        f"kube-scheduler refused it at its last attempt for a reason that Fractile does not check: {repeated}; as far "
+        "as Fractile can tell, 2 nodes (n1, n2) would take it"
     )
 
 
@@ -132,7 +134,9 @@ async def test_what_fractile_judges_itself_is_not_repeated(filled: FakeApiServer
     body["status"]["conditions"] = [{**REFUSED, "message": said}]
     submit(filled, body)
 
-    assert (await why(filled, tmp_path, "small")).verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
+    assert (
+        await why(filled, tmp_path, "small")
+    ).verdict == "2 nodes (n1, n2) would take it now, as far as Fractile can tell"
 
 
 async def test_a_resource_with_a_typo_is_answered_with_the_one_that_was_meant(
@@ -141,8 +145,8 @@ async def test_a_resource_with_a_typo_is_answered_with_the_one_that_was_meant(
     submit(filled, waiting("typo", container("main", 2, resource="alyun.com/gpu-mem")))
 
     assert await refused(filled, tmp_path, "typo") == (
-        "pod default/typo asks for nothing of Fractile, and container main asks for alyun.com/gpu-mem: no such "
-        "resource of Fractile; did you mean aliyun.com/gpu-mem?"
+        "pod default/typo asks for nothing of Fractile, and container main asks for alyun.com/gpu-mem: Fractile has no "
+        "such resource; did you mean aliyun.com/gpu-mem?"
     )
 
 
@@ -165,7 +169,7 @@ async def test_gates_come_before_everything_else(filled: FakeApiServer, tmp_path
     submit(filled, waiting("gated", container("main", 99_999), schedulingGates=[{"name": "example.com/paid"}]))
 
     assert (await why(filled, tmp_path, "gated")).verdict == (
-        "held back by scheduling gates (example.com/paid); nobody schedules it before they are removed"
+        "held back by scheduling gates (example.com/paid); no scheduler considers it until they are removed"
     )
 
 
@@ -173,9 +177,11 @@ async def test_a_scheduler_that_nobody_runs_is_named(filled: FakeApiServer) -> N
     submit(filled, waiting("lost", container("main", 4069), seen=False, schedulerName="fractile-scheduler"))
     early, late = [await later(filled, "lost", seconds=s) for s in (29, 30)]
 
-    assert early.verdict.endswith("would take it now by what Fractile knows; the scheduler has not looked at it yet")
+    assert early.verdict.endswith(
+        "would take it now, as far as Fractile can tell; the scheduler has not tried to place it yet"
+    )
     assert late.verdict == (
-        "no scheduler called fractile-scheduler has looked at it; check spec.schedulerName and the profiles of "
+        "no scheduler named fractile-scheduler has tried to place it; check spec.schedulerName and the profiles of "
         "kube-scheduler"
     )
 
@@ -358,7 +364,7 @@ async def test_no_change_is_named_where_amount_and_pool_both_refuse(filled: Fake
     found = await why(filled, tmp_path, "more")
 
     assert found.changes == ()
-    assert found.notes == ("the quota's amounts and its pools both stand in its way, so no single change was sought",)
+    assert found.notes == ("the quota's amounts and its pools are both obstacles, so no single change was looked for",)
 
 
 async def test_a_spoiled_quota_gives_nothing_as_long_as_nothing_was_kept(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -399,7 +405,7 @@ async def test_no_change_is_named_after_which_the_quota_still_refuses(filled: Fa
 
     assert found.changes == ()
     assert found.notes[0].startswith(
-        "changes are left out after which it would still be refused: namespace default may "
+        "changes after which it would still be refused are left out: namespace default may "
     )
 
 
@@ -420,7 +426,7 @@ async def test_no_change_is_named_when_the_quota_is_not_all(filled: FakeApiServe
 
     assert found.changes == ()
     assert found.notes == (
-        "changes are left out after which it would still be refused: namespace default may hold 1 V100, holds 1, and "
+        "changes after which it would still be refused are left out: namespace default may hold 1 V100, holds 1, and "
         "this pod takes 0.62",
     )
 
@@ -449,7 +455,7 @@ async def test_a_class_without_its_slot_is_laid_to_the_webhook(filled: FakeApiSe
 
     assert "Fractile's webhook adds that when the pod is created" in found.verdict
     assert (
-        "Fractile's webhook is not registered, so nobody adds what a class needs (docs/operate/webhook.md)"
+        "Fractile's webhook is not registered, so what a class needs is not added to pods (docs/operate/webhook.md)"
         in found.notes
     )
 

@@ -83,7 +83,7 @@ async def test_an_agent_that_does_not_answer_costs_only_the_use(filled: FakeApiS
     found = await why(filled, tmp_path, "on-n1")
 
     assert [h.use for h in found.holds] == [None]
-    assert found.notes[0].startswith("what it uses is not known, the agent of n1 does not say: ")
+    assert found.notes[0].startswith("what it uses is unknown: the agent of n1 does not say: ")
 
 
 async def test_a_pod_that_does_not_start_says_what_kubelet_waits_for(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_an_agent_that_hangs_is_not_waited_for(
     filled.inject(Fault(path="/proxy/v1/usage", delay=60.0, times=9))
     found = await why(filled, tmp_path, "on-n1")
 
-    assert found.notes == ("what it uses is not known, the agent of n1 has not answered in 0.2 s",)
+    assert found.notes == ("what it uses is unknown: the agent of n1 has not answered in 0.2 s",)
     assert found.holds[0].use is None
 
 
@@ -129,7 +129,7 @@ async def test_a_placement_that_is_not_believed_is_a_note(filled: FakeApiServer,
     found = await why(filled, tmp_path, "liar")
 
     assert found.holds == ()
-    assert any("does not believe" in note for note in found.notes)
+    assert any("Fractile rejects" in note for note in found.notes)
 
 
 async def test_a_pod_that_is_over_holds_nothing(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_pod_that_is_over_holds_nothing(filled: FakeApiServer, tmp_path:
     submit(filled, body)
     found = await why(filled, tmp_path, "old")
 
-    assert found.verdict == "it is over (Failed: UnexpectedAdmissionError: no card) and holds nothing"
+    assert found.verdict == "it has ended (Failed: UnexpectedAdmissionError: no card) and holds nothing"
     assert found.holds == ()
 
 
@@ -148,7 +148,7 @@ async def test_a_pod_that_leaves_keeps_its_cards(filled: FakeApiServer, tmp_path
     submit(filled, body)
 
     assert (await why(filled, tmp_path, "old")).verdict == (
-        "it is being deleted on n1; until it is gone it keeps its cards"
+        "it is being deleted on n1; it keeps its cards until it is gone"
     )
 
 
@@ -165,7 +165,7 @@ async def test_a_pod_that_leaves_is_told_since_when_and_not_as_if_it_had_left_si
 
     assert (found.uid, found.verdict) == (
         uid,
-        "it is being deleted on n1, asked 14s ago; until it is gone it keeps its cards",
+        "it is being deleted on n1, requested 14s ago; it keeps its cards until it is gone",
     )
     assert why_text.text(found).startswith("default/old: leaving (created 1m16s ago)\n")
 
@@ -229,8 +229,8 @@ async def test_events_that_say_the_same_share_a_row_of_the_table(filled: FakeApi
 
 async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApiServer, tmp_path: Path) -> None:
     assert await refused(filled, tmp_path, "nobody") == (
-        "there is no pod 'nobody' in namespace default; if a workload should have made it, its events say why there is "
-        "none: kubectl get events -n default --field-selector reason=FailedCreate"
+        "there is no pod 'nobody' in namespace default; if a workload should have created it, these events say why it "
+        "did not: kubectl get events -n default --field-selector reason=FailedCreate"
     )
     assert await refused(filled, tmp_path, "on-n1", "-n", "team") == (
         "there is no pod 'on-n1' in namespace team; there is one in default (-n)"
@@ -240,7 +240,7 @@ async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApi
 GONE = "there is no pod 'thief' in namespace default"
 
 
-UNKNOWN = f"{GONE} any more; it was deleted or has ended, and no event says why; all that was said of it: kubectl get "
+UNKNOWN = f"{GONE} any more; it was deleted or has ended, and no event says why; for all of its events: kubectl get "
 
 
 def said(
@@ -265,8 +265,8 @@ async def test_of_a_pod_that_was_evicted_its_eviction_is_told(filled: FakeApiSer
     said(filled, "Killing", "03", type="Normal")
 
     assert await refused(filled, tmp_path, "thief") == (
-        f"{GONE} any more; GPUOutsideLedgerEvicted at 2026-11-21T04:00:01Z: GPUOutsideLedgerEvicted says so; all that "
-        "was said of it: kubectl get events -n default --field-selector "
+        f"{GONE} any more; GPUOutsideLedgerEvicted at 2026-11-21T04:00:01Z: GPUOutsideLedgerEvicted says so; for all "
+        "of its events: kubectl get events -n default --field-selector "
         "involvedObject.kind=Pod,involvedObject.name=thief"
     )
 
@@ -309,13 +309,13 @@ async def test_of_two_pods_that_overlapped_the_one_that_began_later_counts(
 
 async def test_what_was_said_of_another_object_of_that_name_is_not_told(filled: FakeApiServer, tmp_path: Path) -> None:
     said(filled, "FailedCreate", "01", kind="Job")
-    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have made it")
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have created it")
 
 
 async def test_events_that_may_not_be_read_are_left_out(filled: FakeApiServer, tmp_path: Path) -> None:
     said(filled, "GPUOutsideLedgerEvicted", "01")
     filled.inject(Fault(path="/events", status=403, times=9))
-    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have made it")
+    assert (await refused(filled, tmp_path, "thief")).startswith(f"{GONE}; if a workload should have created it")
 
 
 async def test_a_pod_that_asks_for_no_gpu_is_told_so(filled: FakeApiServer, tmp_path: Path) -> None:

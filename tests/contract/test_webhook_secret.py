@@ -186,7 +186,7 @@ async def test_who_leads_next_makes_the_secret_again_and_is_asked_within_seconds
     await second.ready()
     await until(webhook.asked, 10)
     assert webhook.certificate() not in ("", before)
-    assert "certificates made again" in second.log.read_text()
+    assert "certificates created again" in second.log.read_text()
 
 
 async def test_with_roles_of_an_earlier_version_it_leads_and_says_what_is_missing_until_the_secret_is_there(

@@ -76,10 +76,10 @@ def ib(count: int) -> dict[str, int]:
         pytest.param(asks(v100=1), "without fractile.dev/gpu or fractile.dev/device", id="the webhook was away"),
         pytest.param(asks(device=1), "fractile.dev/device without a class", id="any device whatever"),
         pytest.param(
-            container("main", limits={GPU_SLOT: 1, "nvidia.com/gpu": 1}), "one family of names only", id="two families"
+            container("main", limits={GPU_SLOT: 1, "nvidia.com/gpu": 1}), "names of one family only", id="two families"
         ),
         pytest.param(
-            container("main", limits={"nvidia.com/gpu": 1} | ib(1)), "one family of names only", id="class, no slot"
+            container("main", limits={"nvidia.com/gpu": 1} | ib(1)), "names of one family only", id="class, no slot"
         ),
         pytest.param(container("main", limits={GPU_SLOT: "0.5"}), "not a whole number", id="half a slot"),
     ],

@@ -76,8 +76,8 @@ def test_a_container_with_gpus_may_name_64_resources(where: str) -> None:
     refused = asking(65)
     assert isinstance(refused, Refusal)
     assert refused.message == (
-        "container main names 65 resources; a container that asks for GPUs may name at most 64, "
-        "those of the GPUs included"
+        "container main names 65 resources; a container that asks for GPUs may name at most 64, including those of the "
+        "GPUs"
     )
     assert isinstance(asking(65, node="n1"), PodRequest), "what others have there frees no card"
 

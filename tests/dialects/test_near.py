@@ -55,7 +55,7 @@ def test_an_annotation_that_is_asked_for_as_a_resource_is_said_to_be_one() -> No
     made = pod("p", container(limits={"tencent.com/vcuda-core-limit": "80"}))
     (said,) = misspelt(made)
     assert said == (
-        "container main asks for tencent.com/vcuda-core-limit: that is an annotation of the pod and no resource"
+        "container main asks for tencent.com/vcuda-core-limit: that is an annotation of the pod, not a resource"
     )
 
 

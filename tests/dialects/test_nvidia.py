@@ -120,7 +120,7 @@ def test_an_amount_without_a_card_is_refused_with_what_to_write(gpu: object, ext
         pytest.param(asks(gpu=-1), "nvidia.com/gpu: ", id="negative"),
         pytest.param(
             container(memory=4, limits={MEMORY: 3000, GPU: 1}),
-            "ask through one family of names only",
+            "use the names of one family only",
             id="two families",
         ),
     ],

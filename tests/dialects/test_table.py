@@ -127,7 +127,7 @@ def test_two_families_in_one_container_are_refused_and_both_named(other: str) ->
     message = refusal_of(container(memory=1, limits={other: "1"}))
     assert "aliyun.com/gpu-mem" in message
     assert other in message
-    assert "ask through one family of names only" in message
+    assert "use the names of one family only" in message
 
 
 def test_two_families_in_two_containers_are_two_matters() -> None:

@@ -54,7 +54,7 @@ def test_a_multiple_of_a_hundred_is_whole_cards_and_memory_is_ignored(core: int,
     ("core", "blocks", "message"),
     [
         pytest.param(
-            150, 4, "asks for 150 tencent.com/vcuda-core; above 100 only multiples of 100", id="one and a half"
+            150, 4, "asks for 150 tencent.com/vcuda-core; above 100, only multiples of 100", id="one and a half"
         ),
         pytest.param(
             50, None, "asks for 50 tencent.com/vcuda-core and 0 tencent.com/vcuda-memory; a part", id="no memory"
@@ -119,7 +119,7 @@ def test_the_refusal_reaches_the_pod() -> None:
     made = pod("p", asks(core=50, blocks=4), init=[asks("warm", core=200)])
     assert refused(made) == (
         "container main asks for 50 tencent.com/vcuda-core after an init container that asks for 200: kubelet would "
-        "give it parts of 2 cards; let the init container ask for no more than it"
+        "give it parts of 2 cards; let the init container ask for no more than this container"
     )
 
 

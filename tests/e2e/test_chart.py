@@ -91,7 +91,7 @@ def test_the_second_kube_scheduler_places_the_gpu_pods_that_the_webhook_gives_it
         assert w.placement_of(pods["gpu"]).containers[0].slices[0].memory == 2000
         assert [scheduled_by(work, name) for name in ("gpu", "plain")] == [SECOND, "default-scheduler"]
         work.apply([w.pod("huge", w.container(memory=20_000))])
-        assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in work.wait_refused("huge")
+        assert "20000 MiB requested on one card, the largest card here has 16276 MiB" in work.wait_refused("huge")
     finally:
         work.delete(wait=120)
         helm.upgrade(plain)

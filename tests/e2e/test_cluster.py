@@ -217,7 +217,7 @@ def test_a_cluster_whose_runtime_state_is_gone_as_after_a_reboot_comes_back(
 
 
 def test_two_commands_at_once_and_wishes_that_contradict_are_refused(cluster: LocalCluster) -> None:
-    with pytest.raises(SetupError, match=rf"exists and is not .* run `fractile down --name {cluster.name}` first"):
+    with pytest.raises(SetupError, match=rf"exists and differs .* run `fractile down --name {cluster.name}` first"):
         cluster.up(UpOptions(spec=from_options(cluster.name, nodes=1)))
 
 

@@ -120,7 +120,7 @@ def test_families_share_a_card_until_its_cores_are_promised(work: DemoWorkload) 
 
 def test_a_share_that_makes_no_sense_is_refused_with_a_sentence(work: DemoWorkload) -> None:
     work.apply([w.pod("odd", shares(150, 8), labels={"fractile.dev/webhook": "ignore"})])
-    assert "150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense" in work.wait_refused("odd")
+    assert "150 tencent.com/vcuda-core; above 100, only multiples of 100 are allowed" in work.wait_refused("odd")
 
 
 def shares(cores: int, blocks: int, name: str = "main") -> w.Manifest:

@@ -60,7 +60,7 @@ def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: DemoWor
     both["resources"]["limits"]["nvidia.com/gpu"] = "1"
     unseen = {"fractile.dev/webhook": "ignore"}  # by the webhook, which says so when the pod is created
     work.apply([w.pod("both", both, labels=unseen)])
-    families = "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only"
+    families = "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; use the names of one family only"
     assert families in work.wait_refused("both")
     mixed = w.container(memory=100, count=1)
     work.apply([w.pod("mixed", mixed, labels=unseen)])
@@ -71,7 +71,7 @@ def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: DemoWor
 def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: DemoWorkload) -> None:
     work.apply([w.pod("huge", w.container(memory=20_000))])
     reason = work.wait_refused("huge")
-    assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in reason
+    assert "20000 MiB requested on one card, the largest card here has 16276 MiB" in reason
     assert "Preemption is not helpful" in reason
 
 

@@ -58,7 +58,7 @@ def test_rules_that_up_is_given_hold_on_a_running_cluster_until_it_is_given_othe
 ) -> None:
     rule(cluster, work, QUARTERS)
     work.apply([w.pod("odd", w.container(memory=5000), nodes=["n3"])])
-    assert "5000 MiB asked, and cards here are cut in 1/4 (4069 MiB) only" in work.wait_refused("odd")
+    assert "5000 MiB requested, but cards here are cut only in 1/4 (4069 MiB)" in work.wait_refused("odd")
 
     names = [f"quarter-{i}" for i in range(5)]
     work.apply([w.pod(name, w.container(memory=4069), nodes=["n3"]) for name in names[:4]])

@@ -31,7 +31,7 @@ def fill(work: DemoWorkload) -> None:
     work.apply([w.pod(f"old-{i}", w.container(memory=9000), nodes=[NODE]) for i in range(2)])
     work.wait_running("old-0", "old-1")
     work.apply([w.pod("waits", w.container(memory=ALMOST_A_CARD - 2000), nodes=[NODE])])
-    assert "asked on one card" in work.wait_refused("waits")
+    assert "requested on one card" in work.wait_refused("waits")
 
 
 def until_bound(work: DemoWorkload, name: str) -> float:

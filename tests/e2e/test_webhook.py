@@ -105,10 +105,10 @@ def test_memory_alone_means_one_card_and_nonsense_is_refused_with_a_sentence(wor
     assert limits_of(work, "hami")["nvidia.com/gpu"] == "1"
     work.wait_running("hami")
     both = asking({"aliyun.com/gpu-mem": "1", "nvidia.com/gpu": "1"})
-    assert "ask through one family of names only" in refusal(work, w.pod("both", both))
+    assert "use the names of one family only" in refusal(work, w.pod("both", both))
     bound = w.pod("bound", asking({GPU: "1"}))
     bound["spec"]["nodeName"] = "n1"
-    assert "names node n1 itself" in refusal(work, bound)
+    assert "sets spec.nodeName to n1" in refusal(work, bound)
     seeing = asking({GPU: "1"}) | {"securityContext": {"privileged": True}}
     assert "would see all cards of its node without limits" in refusal(work, w.pod("seeing", seeing))
     forged = w.pod("forged", w.container(memory=1))

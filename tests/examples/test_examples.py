@@ -128,7 +128,7 @@ def test_the_large_pod_waits_although_the_sum_of_each_node_would_do(ledger: Ledg
     assert isinstance(refused, list)
     assert [r.code for r in refused] == [Code.NO_ROOM, Code.NO_ROOM]
     assert refused[0].message == (
-        "10000 MiB asked on one card, the most free on one is 7276 MiB (card 0; 14552 MiB free on 2 cards together)"
+        "10000 MiB requested on one card, the most free on one is 7276 MiB (card 0; 14552 MiB free on 2 cards together)"
     )
     ledger.release(PodUID(holders[0].uid))
     assert isinstance(place(ledger, large), Placement)

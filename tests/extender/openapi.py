@@ -18,7 +18,7 @@ from fractile.wire.kubernetes.extender import (
 _VERBS: dict[str, tuple[str, Any, Any]] = {
     "filter": ("Which of the nodes can serve the pod, and why the others cannot.", ExtenderArgs, FilterResult),
     "prioritize": ("How good each node is for the pod, 0 to 10.", ExtenderArgs, list[HostPriority]),
-    "preempt": ("Who must leave each node so that the pod fits on its cards.", PreemptionArgs, PreemptionResult),
+    "preempt": ("Which pods must leave each node so that the pod fits on its cards.", PreemptionArgs, PreemptionResult),
     "bind": ("Choose cards and bind the pod to the node.", BindingArgs, BindingResult),
 }
 

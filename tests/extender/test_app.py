@@ -21,7 +21,7 @@ from tests.main.plane import Plane, plane
 from tests.wire.golden_files import golden
 
 FULL = CARD_MEMORY
-NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
+NOT_READY = "Fractile is rebuilding its ledger; it will be ready in a moment"
 
 
 class Scheduler:
@@ -79,7 +79,7 @@ async def test_the_worked_example_from_filter_to_bind(p: Plane, scheduler: Sched
     assert await scheduler.filter(asked, "n2", "n3") == {
         "NodeNames": ["n3"],
         "FailedNodes": {
-            "n2": "8138 MiB asked on one card, the most free on one is 4069 MiB "
+            "n2": "8138 MiB requested on one card, the most free on one is 4069 MiB "
             "(card 0; 8138 MiB free on 2 cards together)"
         },
         "FailedAndUnresolvableNodes": {},
@@ -99,7 +99,7 @@ async def test_the_recorded_request_of_kube_scheduler_is_served(p: Plane, schedu
     scores = await scheduler.post("prioritize", golden("extender-args.json"))
     assert [s["Host"] for s in scores] == ["n1", "n2", "n3"]
     assert await scheduler.post("bind", golden("extender-bind.json")) == {
-        "Error": "there is no pod default/binpack-1: it was deleted, or there was none"
+        "Error": "there is no pod default/binpack-1: it was deleted, or it never existed"
     }
 
 
@@ -241,7 +241,7 @@ async def test_a_bug_is_logged_and_answered(
 
     monkeypatch.setattr(module, "filter_nodes", broken)
     answer = await scheduler.filter(pod(), "n3")
-    assert answer == {"Error": "internal error of fractile; its log says more"}
+    assert answer == {"Error": "internal error in Fractile; see its log"}
     assert "ZeroDivisionError" in caplog.text
     assert msgspec.json.decode(json.dumps(answer), type=FilterResult).error
 

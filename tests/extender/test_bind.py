@@ -163,7 +163,7 @@ async def test_a_node_that_filled_up_meanwhile_is_refused_with_numbers(p: Plane)
     refusal = await bind(p, pod)
     assert refusal is not None
     assert refusal.code is Code.NO_ROOM
-    assert "8138 MiB asked on one card, the most free on one is 4069 MiB" in refusal.message
+    assert "8138 MiB requested on one card, the most free on one is 4069 MiB" in refusal.message
     assert (p.writes(), p.entry(pod)) == ([], None)
 
 
@@ -186,7 +186,7 @@ async def test_a_malformed_request_is_refused_with_its_reason(p: Plane) -> None:
 
 async def test_a_pod_that_nobody_knows_is_refused(p: Plane) -> None:
     refusal = await p.binder.bind(BindingArgs("ghost", "default", "u-1", "n1"))
-    assert refusal == Refusal(Code.GONE, "there is no pod default/ghost: it was deleted, or there was none")
+    assert refusal == Refusal(Code.GONE, "there is no pod default/ghost: it was deleted, or it never existed")
     assert p.ledger.statistics().assumed == 0
 
 
@@ -382,7 +382,7 @@ async def test_one_that_was_not_begun_says_nothing_of_an_earlier_one(left: list[
         assert p.free("n1") == [FULL - 8138, FULL]
 
 
-MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 had no answer and may still arrive")
+MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 got no answer and may still take effect")
 
 
 async def test_another_node_waits_until_the_first_binding_cannot_arrive_any_more(p: Plane) -> None:

@@ -102,7 +102,7 @@ async def test_a_pod_is_bound_in_the_pools_of_its_namespace_only(p: Plane, polic
     p.ledger.usage.limit(Quota({"default": NamespaceQuota(pools=("research",))}))
     binder, pod = plain(p, policy), p.submit("p")
     assert await binder.bind(args(pod, "n2")) == Refusal(
-        Code.QUOTA, "namespace default may use nodes of pool research only, and this one is in none"
+        Code.QUOTA, "namespace default may use nodes of pool research only, and this one is in no pool"
     )
     assert await binder.bind(args(pod, "n1")) is None
     assert p.free("n2") == [FULL, FULL]
@@ -147,7 +147,7 @@ async def test_without_a_nomination_a_full_node_is_refused_with_its_numbers(p: P
     in_use(p.ledger, "n1", FULL, FULL)
     refusal = await bind(p, waits(p, "low", 100))
     assert refusal is not None
-    assert refusal.message.startswith("100 MiB asked on one card")
+    assert refusal.message.startswith("100 MiB requested on one card")
 
 
 async def test_of_two_equal_pods_that_are_nominated_to_the_node_one_goes_first(p: Plane) -> None:
@@ -263,7 +263,7 @@ async def test_bind_refuses_a_pod_that_is_too_hard_to_place_in_a_bounded_time(p:
     answer = await bind(p, found, "n8")
     assert time.thread_time() - began < 0.5  # measured 0.05; the bar allows for a busy machine
     assert answer is not None
-    assert "no way to share out its 24 containers" in str(answer)
+    assert "no way to place its 24 containers" in str(answer)
     assert p.entry(found) is None
 
 

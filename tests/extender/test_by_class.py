@@ -109,10 +109,10 @@ def test_overlapping_classes_draw_on_the_same_cards_without_counting_them_twice(
     assert ledger.assume(request(uid="a").uid, given[0]) is None
     both = filtered(ledger, by_class("nvidia.high.mem", 2))
     assert both.failed == {
-        "n1": "class nvidia.high.mem: 1 of 2 matching cards is free, 2 asked",
+        "n1": "class nvidia.high.mem: 1 of 2 matching cards is free, 2 requested",
         "n4": "no usable cards reported by the node's fractile agent",
     }
-    assert both.unresolvable["n2"] == "class nvidia.high.mem: the node has 1 matching card, 2 asked"
+    assert both.unresolvable["n2"] == "class nvidia.high.mem: the node has 1 matching card, 2 requested"
     assert placed(ledger, "n1", by_class("nvidia.high.mem")).containers[0].slices[0].card == card_uuid("n1", 1)
 
 
@@ -138,7 +138,7 @@ def test_units_of_a_shared_class_are_of_different_cards() -> None:
     parts = placed(example(), "n1", by_class("small", 2)).containers[0].slices
     assert len({p.card for p in parts}) == 2
     refused = filtered(example(), by_class("small", 3)).unresolvable["n1"]
-    assert refused == "3 cards asked, the node has 2 (class small: 2 of the node's 2 cards)"
+    assert refused == "3 cards requested, the node has 2 (class small: 2 of the node's 2 cards)"
 
 
 def test_a_shared_class_says_how_many_cards_it_may_use() -> None:
@@ -164,16 +164,16 @@ def test_devices_alone_need_no_gpu() -> None:
     ledger = example()
     assert filtered(ledger, ib(2)).node_names == ["n3"]
     result = filtered(ledger, ib(2))
-    assert result.unresolvable["n1"] == "class ib: 2 asked, the node has 1"
+    assert result.unresolvable["n1"] == "class ib: 2 requested, the node has 1"
     assert result.failed["n2"] == "no devices other than GPUs reported by the node's fractile agent"
 
 
 def test_a_node_whose_devices_are_taken_says_how_many_are_free() -> None:
     ledger = example()
     assert ledger.assume(request(uid="a").uid, placed(ledger, "n3", ib())) is None
-    assert filtered(ledger, ib(2)).failed["n3"] == "class ib: 1 of 2 matching devices is free, 2 asked"
+    assert filtered(ledger, ib(2)).failed["n3"] == "class ib: 1 of 2 matching devices is free, 2 requested"
     assert filtered(ledger, by_memory(4000), ib(2)).failed["n3"] == (
-        "class ib: 1 of 2 matching devices is free, 2 asked"
+        "class ib: 1 of 2 matching devices is free, 2 requested"
     ), "the GPU is free"
 
 

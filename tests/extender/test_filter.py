@@ -69,7 +69,7 @@ def test_n2_is_refused_with_numbers_and_n3_passes(example: Ledger) -> None:
     assert filter_nodes(request(by_memory(8138)), ["n2", "n3"], example) == FilterResult(
         node_names=["n3"],
         failed={
-            "n2": "8138 MiB asked on one card, the most free on one is 4069 MiB "
+            "n2": "8138 MiB requested on one card, the most free on one is 4069 MiB "
             "(card 0; 8138 MiB free on 2 cards together)"
         },
     )
@@ -83,7 +83,7 @@ def test_n1_would_be_refused_as_well_if_it_were_asked_about(example: Ledger) -> 
 
 def test_what_a_node_can_never_serve_is_unresolvable(example: Ledger) -> None:
     found = filter_nodes(request(by_memory(20_000)), ["n1", "n2"], example)
-    sentence = "20000 MiB asked on one card, the largest card here has 16276 MiB"
+    sentence = "20000 MiB requested on one card, the largest card here has 16276 MiB"
     assert found == FilterResult(node_names=[], unresolvable={"n1": sentence, "n2": sentence})
 
 
@@ -191,7 +191,7 @@ def test_many_refused_nodes_share_the_sentence_of_the_best_of_them() -> None:
     found = filter_nodes(request(by_memory(8138)), all_names(ledger), ledger)
     assert found.node_names == []
     assert set(found.failed.values()) == {
-        "8138 MiB asked on one card, the most free on one is 5000 MiB (card 0; 5000 MiB free on 1 card together); "
+        "8138 MiB requested on one card, the most free on one is 5000 MiB (card 0; 5000 MiB free on 1 card together); "
         "that is n77, the best of 200 such nodes"
     }
     assert len(found.failed) == 200

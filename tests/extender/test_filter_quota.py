@@ -97,8 +97,8 @@ def test_a_full_node_is_refused_for_its_cards_and_not_for_the_quota() -> None:
     found = filter_nodes(asked(by_memory(1000)), NODES, ledger)
     assert found.node_names == ["n1"]
     assert found.unresolvable == {
-        "n2": f"namespace a may hold M40 only, and this is {P100}",
-        "n3": f"namespace a may hold M40 only, and this is {P100}",
+        "n2": f"namespace a may hold M40 only, but this card is {P100}",
+        "n3": f"namespace a may hold M40 only, but this card is {P100}",
     }
     assert "MiB" in filter_nodes(asked(by_memory(17_000)), ["n1"], ledger).unresolvable["n1"]
 
@@ -112,7 +112,7 @@ def test_nodes_of_other_pools_are_refused() -> None:
     assert shown(filter_nodes(asked(by_memory()), NODES, ledger)) == (
         ["n1"],
         {},
-        {"n2": f"{said} pool wx", "n3": f"{said} none"},
+        {"n2": f"{said} pool wx", "n3": f"{said} no pool"},
     )
 
 

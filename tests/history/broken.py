@@ -42,7 +42,7 @@ class _ForgetsElsewhere(Binder):
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Any:
         found = await super()._earlier(args, uid)
-        if isinstance(found, Refusal) and "may still arrive" in found.message:
+        if isinstance(found, Refusal) and "may still take effect" in found.message:
             self._ledger.forget(uid)
             return None
         return found

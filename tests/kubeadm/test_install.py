@@ -227,7 +227,7 @@ def test_without_a_view_of_the_processes_nothing_is_touched(tmp_path: Path) -> N
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     node = Node(tmp_path)
 
-    with files.alone(node.place), pytest.raises(SetupError, match="at work"):
+    with files.alone(node.place), pytest.raises(SetupError, match="is running on this node"):
         install(node)
 
     install(node)

@@ -57,7 +57,7 @@ def test_only_folders_are_clusters(tmp_path: Path) -> None:
 def test_a_second_command_on_the_same_cluster_is_told_to_wait(tmp_path: Path) -> None:
     place = layout(tmp_path, "a")
     with locked(place):
-        with pytest.raises(SetupError, match="another fractile up or down is at work on cluster a"), locked(place):
+        with pytest.raises(SetupError, match="another fractile up or down is running for cluster a"), locked(place):
             pass
         with locked(layout(tmp_path, "b")):
             pass
@@ -120,5 +120,5 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     place = ClusterLayout(tmp_path / "a", tmp_path / "s")
     (tmp_path / "elsewhere").mkdir()
     place.shortcuts.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SetupError, match="belongs to somebody else"):
+    with pytest.raises(SetupError, match="belongs to another user"):
         shortcuts.make(place, 0)

@@ -255,19 +255,17 @@ def test_a_unit_of_several_devices_takes_so_many_slots() -> None:
     [
         pytest.param(by_class("k80"), Code.NO_CLASS, "class k80, which does not exist", id="unknown"),
         pytest.param(by_class("none"), Code.NO_CLASS, "no healthy device of the cluster matches", id="nothing matches"),
-        pytest.param(by_class("broken"), Code.NO_CLASS, "makes no sense: the operator 'About'", id="no sense"),
+        pytest.param(by_class("broken"), Code.NO_CLASS, "is invalid: the operator 'About'", id="no sense"),
         pytest.param(
             by_class("pair"), Code.MALFORMED, "pair: 1 and fractile.dev/gpu: 1; write fractile.dev/gpu: 2", id="slots"
         ),
         pytest.param(
             by_class("ib"),
             Code.MALFORMED,
-            "by class ib, which is of devices of type infiniband; that goes with fractile.dev/device",
+            "by class ib, which is of devices of type infiniband; use fractile.dev/device",
             id="the other slot",
         ),
-        pytest.param(
-            by_class("v100", slot=DEVICE_SLOT), Code.MALFORMED, "is of GPUs; that goes with fractile.dev/gpu", id="gpus"
-        ),
+        pytest.param(by_class("v100", slot=DEVICE_SLOT), Code.MALFORMED, "is of GPUs; use fractile.dev/gpu", id="gpus"),
         pytest.param(by_class("small,v100"), Code.MALFORMED, "small and v100; ask for one", id="two of one kind"),
     ],
 )
@@ -302,9 +300,7 @@ def test_of_two_classes_each_request_gets_its_own() -> None:
 @pytest.mark.parametrize(
     ("slot", "said"),
     [
-        pytest.param(
-            DEVICE_SLOT, "by class v100, which is of GPUs; that goes with fractile.dev/gpu", id="no slot of GPUs"
-        ),
+        pytest.param(DEVICE_SLOT, "by class v100, which is of GPUs; use fractile.dev/gpu", id="no slot of GPUs"),
         pytest.param(GPU_SLOT, "by class ib, which is of devices of type infiniband", id="no slot of other devices"),
     ],
 )
@@ -326,10 +322,8 @@ def test_no_units_of_a_class_need_no_slot() -> None:
 @pytest.mark.parametrize(
     ("names", "slot", "said"),
     [
-        pytest.param(
-            "ib", GPU_SLOT, "by class ib, which is of devices of type infiniband; that goes with fractile.dev/device"
-        ),
-        pytest.param("small,v100", DEVICE_SLOT, "by class small, which is of GPUs; that goes with fractile.dev/gpu"),
+        pytest.param("ib", GPU_SLOT, "by class ib, which is of devices of type infiniband; use fractile.dev/device"),
+        pytest.param("small,v100", DEVICE_SLOT, "by class small, which is of GPUs; use fractile.dev/gpu"),
     ],
     ids=["GPUs", "devices"],
 )

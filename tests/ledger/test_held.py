@@ -49,7 +49,7 @@ def test_a_gpu_has_memory_and_another_device_has_shares() -> None:
 )
 def test_a_charge_in_the_wrong_unit_is_malformed(of: Card, wrong: Charge) -> None:
     found = check(of, HeldOnDevice(), wrong, slots=9)
-    assert found == Refusal(Code.MALFORMED, f"card {of.uuid} is a {of.type}, which is not counted like that")
+    assert found == Refusal(Code.MALFORMED, f"card {of.uuid} is a {of.type}, which is not counted that way")
 
 
 def test_all_shares_of_a_device_are_given_and_no_more() -> None:

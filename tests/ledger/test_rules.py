@@ -116,7 +116,7 @@ def _charge_of_cores(cores: int) -> Charge:
 def test_more_slices_than_the_rule_allows_are_refused(ledger: Ledger) -> None:
     for uid in (A, B):
         assert ledger.assume(uid, on_card(0, 10)) is None
-    assert ledger.assume(C, on_card(0, 10)) == Refusal(Code.NO_ROOM, "card 0 is cut in 2 already")
+    assert ledger.assume(C, on_card(0, 10)) == Refusal(Code.NO_ROOM, "card 0 is already cut into 2")
     assert ledger.assume(C, on_card(0, 10, node="n2")) is None
 
 
@@ -125,7 +125,7 @@ def test_several_slices_of_one_pod_count_each(ledger: Ledger) -> None:
     assert ledger.assume(A, two) is None
     ledger.release(A)
     assert ledger.assume(B, on_card(0, 10)) is None
-    assert ledger.assume(A, two) == Refusal(Code.NO_ROOM, "card 0 is cut in 2 already")
+    assert ledger.assume(A, two) == Refusal(Code.NO_ROOM, "card 0 is already cut into 2")
 
 
 def test_a_slice_of_another_size_than_the_rule_allows_is_refused(ledger: Ledger) -> None:

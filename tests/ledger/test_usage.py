@@ -317,7 +317,7 @@ def test_a_quota_is_what_it_was_told_last(usage: LedgerUsage) -> None:
     usage.limit(Quota({"team": NamespaceQuota(limits=(QuotaLimit("A10", 200),))}))
     refused = usage.allowance(asked())
     assert isinstance(refused, Refusal)
-    assert refused.message == "namespace team may hold A10 only, and this is T4"
+    assert refused.message == "namespace team may hold A10 only, but this card is T4"
     usage.limit(UNLIMITED)
     assert usage.allowance(asked()) is None
 

@@ -179,7 +179,8 @@ def test_a_bug_is_a_sentence_that_asks_for_a_report() -> None:
     found = run(code=code)
     assert found.returncode == 1
     assert found.stderr == (
-        "fractile: unexpected ModuleNotFoundError: No module named 'no'; run again with --debug and report it\n"
+        "fractile: unexpected ModuleNotFoundError: No module named 'no'; run the command again with --debug, and "
+        "report the error\n"
     )
 
 

@@ -61,9 +61,9 @@ async def test_who_may_get_the_path_sees_the_state(server: FakeApiServer) -> Non
     ("token", "code", "words"),
     [
         pytest.param("", 401, "Authorization: Bearer", id="none"),
-        pytest.param("forged", 401, "does not know this token", id="unknown"),
+        pytest.param("forged", 401, "does not accept this token", id="unknown"),
         pytest.param("weak", 403, "fractile:debug", id="not allowed"),
-        pytest.param("t\xf6ken", 401, "no token", id="no text"),
+        pytest.param("t\xf6ken", 401, "not a token", id="no text"),
     ],
 )
 async def test_others_are_told_what_to_do(server: FakeApiServer, token: str, code: int, words: str) -> None:
@@ -134,5 +134,5 @@ def test_a_token_file_that_is_missing_or_short_is_refused_at_the_start(tmp_path:
         check_token_file(tmp_path / "gone")
     short = tmp_path / "short"
     short.write_text("secret\n")
-    with pytest.raises(SetupError, match="less than 16"):
+    with pytest.raises(SetupError, match="fewer than 16"):
         check_token_file(short)

@@ -30,8 +30,8 @@ def test_all_families_are_served_unless_said_otherwise() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--dialects", "aliyun,hami"), "hami is no family of names; choose among aliyun, class, nvidia, tencent"),
-        (("--dialects", ","), "nothing is no family of names"),
+        (("--dialects", "aliyun,hami"), "hami is not a family of names; choose among aliyun, class, nvidia, tencent"),
+        (("--dialects", ","), "nothing is not a family of names"),
         (("--slots-per-card", "0"), "0 is not in the range"),
         (("--slots-per-card", "1025"), "1025 is not in the range"),
     ],

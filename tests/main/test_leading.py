@@ -123,7 +123,7 @@ async def test_of_two_that_race_one_is_ready_and_the_other_says_who_to_ask(
     waits = both[states.index(False)]
     asked = submit(server, "p")
     for verb in ("filter", "bind"):
-        assert "waits until it leads" in (await ask(waits, verb, {"Pod": asked}))["Error"]
+        assert "does not lead" in (await ask(waits, verb, {"Pod": asked}))["Error"]
     assert await ask(waits, "prioritize", {"Pod": asked}) == []
     assert ["fractile_control_plane_ready 1" in await metrics(r) for r in both] == states
     assert await bind(both[states.index(True)], asked) == ""

@@ -106,7 +106,7 @@ def test_a_pod_that_makes_no_sense_is_told_and_does_not_count_in_part() -> None:
 def test_pods_on_nodes_that_are_gone_are_told() -> None:
     found = allocations([node("n", {"cpu": 1})], [pod("p", "old", {"cpu": 1})], Filter())
 
-    assert found.problems == ("pods are bound to nodes that are not there: old",)
+    assert found.problems == ("pods are bound to nodes that do not exist: old",)
 
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(0, 1000), min_size=1)
@@ -153,4 +153,4 @@ def test_it_is_known_whether_several_resources_are_taken_from_the_same_cards(
 ) -> None:
     found = allocations([node("n", amounts)], [], Filter())
     assert found.shares_cards is shared
-    assert ("fractile inspect says what is free on the cards" in table(found)) is shared
+    assert ("fractile inspect shows what is free on the cards" in table(found)) is shared

@@ -174,7 +174,7 @@ def test_a_card_that_is_lost_again_and_again_is_watched_twice_as_long_each_time(
         answered = now = now + 5
         state = observe(state, FINE, now=now, rules=RULES)
         while not verdict(state).healthy:
-            assert "is watched" in verdict(state).message
+            assert "stays out of service for a while" in verdict(state).message
             now += 5
             state = observe(state, FINE, now=now, rules=RULES)
         waits.append(now - answered)

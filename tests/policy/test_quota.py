@@ -138,7 +138,7 @@ def test_what_just_fits_is_given() -> None:
 def test_models_that_the_quota_does_not_name_are_closed() -> None:
     found = left(quota(limits={"M40": 200}), by_card())
     assert isinstance(found, Allowance)
-    assert dict(found.closed) == {("", P100): f"namespace default may hold M40 only, and this is {P100}"}
+    assert dict(found.closed) == {("", P100): f"namespace default may hold M40 only, but this card is {P100}"}
     assert not found.tight
 
 
@@ -206,14 +206,17 @@ def test_a_node_in_no_pool_of_the_namespace_is_refused() -> None:
     assert placed(asked, node(m40(0)), rules, place=NodePlace("burst")) == [0]
     said = "namespace default may use nodes of pool burst or public only, and this one is in"
     assert placed(asked, node(m40(0)), rules, place=NodePlace("wx")) == f"{said} pool wx"
-    assert placed(asked, node(m40(0)), rules) == f"{said} none"
+    assert placed(asked, node(m40(0)), rules) == f"{said} no pool"
 
 
 def test_the_label_of_a_node_names_its_cards() -> None:
     rules = quota(limits={"M40": 100})
     odd = node(card_state(0, 16_276, model="Graphics Device"))
     assert placed(request(by_card()), odd, rules, place=NodePlace(model="M40")) == [0]
-    assert placed(request(by_card()), odd, rules) == "namespace default may hold M40 only, and this is Graphics Device"
+    assert (
+        placed(request(by_card()), odd, rules)
+        == "namespace default may hold M40 only, but this card is Graphics Device"
+    )
 
 
 def test_a_part_of_a_larger_card_of_the_same_name_counts_less() -> None:

@@ -44,7 +44,7 @@ from tests.fakes.apiserver import Fault
 
 EXAMPLES = int(os.environ.get("FRACTILE_IDENTITY_EXAMPLES", "12"))
 PATIENCE = 30.0  # seconds
-UNCONFIRMED = "has not confirmed the move"  # kubelet's choice has no room: the pod waits until somebody deletes one
+UNCONFIRMED = "has not confirmed the change"  # kubelet's choice has no room: the pod waits until somebody deletes one
 LOST = (  # what kubelet fails a pod for when the agent is not there, or devices are not those of before
     "no healthy devices present",
     "previously allocated devices are no longer healthy",

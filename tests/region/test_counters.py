@@ -104,13 +104,13 @@ def test_what_is_no_region_is_unreadable(region: Path, tmp_path: Path) -> None:
     assert isinstance(counters(tmp_path / "absent", cards=1, generation=1), Unreadable)
     region.unlink()
     region.mkdir()
-    assert why(region) == "it is no plain file"
+    assert why(region) == "it is not a regular file"
     region.rmdir()
     os.mkfifo(region)
-    assert why(region) == "it is no plain file"
+    assert why(region) == "it is not a regular file"
     region.unlink()
     region.symlink_to("/dev/zero")
-    assert why(region) == "it is no plain file"
+    assert why(region) == "it is not a regular file"
 
 
 @pytest.mark.parametrize("size", [0, 10, REGION.size, SHAPE.slot_at(0), SHAPE.slot_at(1023)])

@@ -90,7 +90,7 @@ def test_what_a_dead_writer_left_odd_becomes_even_with_the_next_change(file: Pat
 
 def test_a_page_that_stays_half_changed_is_refused_after_a_while(file: Path) -> None:
     file.write_bytes(page.encode(EXAMPLE, sequence=1))
-    with pytest.raises(WireError, match="half changed"):
+    with pytest.raises(WireError, match="half written"):
         live.read(file)
 
 

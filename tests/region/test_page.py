@@ -104,24 +104,24 @@ def test_a_page_cut_short_is_never_read(length: int) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(patched("magic", 0), "no limits page", id="magic"),
+        pytest.param(patched("magic", 0), "not a limits page", id="magic"),
         pytest.param(patched("version", 1), "version 1", id="an older version"),
         pytest.param(patched("version", 3), "version 3", id="a newer version"),
         pytest.param(patched("size", 4096), "damaged", id="size"),
         pytest.param(patched("end", 0), "damaged", id="end"),
-        pytest.param(patched("sequence", 7), "half changed", id="sequence"),
+        pytest.param(patched("sequence", 7), "half written", id="sequence"),
         pytest.param(patched("card_count", 65), "65 cards", id="more cards than there is room for"),
         pytest.param(patched("card_count", 2**32 - 1), "4294967295 cards", id="many more"),
-        pytest.param(patched("card_count", 1), "nothing belongs", id="fewer cards than are there"),
-        pytest.param(patched("card_count", 3), "another name", id="a card without a name"),
-        pytest.param(patched("reserved", 1), "nothing belongs", id="reserved"),
-        pytest.param(patched("padding", 1), "nothing belongs", id="padding"),
+        pytest.param(patched("card_count", 1), "must be empty", id="fewer cards than are there"),
+        pytest.param(patched("card_count", 3), "a different name", id="a card without a name"),
+        pytest.param(patched("reserved", 1), "must be empty", id="reserved"),
+        pytest.param(patched("padding", 1), "must be empty", id="padding"),
         pytest.param(
             GOLDEN.replace(b"trainer-0", b"traine\0-0"), "cannot stand|nothing belongs", id="text after a NUL"
         ),
         pytest.param(GOLDEN.replace(b"trainer-0", b"traine\xfc-0"), "ASCII", id="no ASCII"),
         pytest.param(GOLDEN.replace(b"trainer-0", b"trai\nner0"), "cannot stand", id="a line break"),
-        pytest.param(GOLDEN.replace(SECOND.encode(), FIRST.encode()), "another name", id="a card twice"),
+        pytest.param(GOLDEN.replace(SECOND.encode(), FIRST.encode()), "a different name", id="a card twice"),
         pytest.param(b"fractile-limits=1\npod-uid=u\nend=1\n", "earlier release", id="the text of the first release"),
     ],
 )

@@ -17,7 +17,7 @@ def test_what_is_no_plain_file_is_not_opened_and_no_read_of_it_waits(
     tmp_path: Path, put: Callable[[Path], None]
 ) -> None:
     put(tmp_path / "limits")
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a regular file"):
         plain.open_file(tmp_path / "limits")
     assert plain.size(tmp_path / "limits") is None
 
@@ -58,5 +58,5 @@ def test_what_cannot_be_taken_away_is_named_with_the_reason(tmp_path: Path, monk
         raise OSError(16, "Device or resource busy")
 
     monkeypatch.setattr(os, "rmdir", busy)
-    with pytest.raises(OSError, match=r"cannot be taken away \(Device or resource busy\).*limits"):
+    with pytest.raises(OSError, match=r"cannot be removed \(Device or resource busy\).*limits"):
         plain.make_room(tmp_path / "limits")

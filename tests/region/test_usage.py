@@ -159,12 +159,12 @@ def test_a_region_full_of_nonsense_is_read_or_refused_and_never_raises(region: P
 def test_a_header_that_does_not_agree_is_refused(region: Path, name: str) -> None:
     with written(region) as mapped, memoryview(mapped) as view:
         REGION.put(view, 0, name, REGION.get(view, 0, name) ^ 1)
-    assert why(region) == "its header makes no sense"
+    assert why(region) == "its header is invalid"
 
 
 def test_a_region_of_other_limits_is_refused(region: Path) -> None:
     assert usage.usage(region, cards=CARDS, generation=1) == Unreadable("it belongs to other limits")
-    assert usage.usage(region, cards=1, generation=GENERATION) == Unreadable("its header makes no sense")
+    assert usage.usage(region, cards=1, generation=GENERATION) == Unreadable("its header is invalid")
 
 
 def _truncate(region: Path) -> None:

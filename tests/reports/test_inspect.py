@@ -49,7 +49,7 @@ def test_a_pod_that_kubelet_put_elsewhere_is_shown_where_its_placement_says_and_
 
     assert [c.allocated_mib for c in found.nodes[0].cards] == [100, 0]
     assert [p.reason for p in found.problems] == [
-        "kubelet chose other cards than planned; it starts once the control plane agrees"
+        "kubelet chose other cards than planned; it starts when the control plane has confirmed them"
     ]
 
 
@@ -67,8 +67,8 @@ def test_a_pod_without_a_placement_holds_nothing_and_is_a_problem() -> None:
 
     assert found.totals.allocated_mib == 0
     assert [p.reason for p in found.problems] == [
-        "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does "
-        "not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+        "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not "
+        "call Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
     ]
 
 

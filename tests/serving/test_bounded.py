@@ -95,7 +95,7 @@ async def test_a_body_without_a_certificate_is_thrown_away_and_refused_with_the_
         reader, writer = await server.client("").connect()
         writer.write(head(USUAL_BODY) + b"x" * USUAL_BODY)
         status, said = await answered(reader)
-        assert (status, b"no client certificate: only callers with one signed by a CA in --client-ca" in said) == (
+        assert (status, b"no client certificate: only callers with a certificate from a CA in --client-ca" in said) == (
             403,
             True,
         )
@@ -110,7 +110,7 @@ async def test_a_certificate_with_another_name_is_refused_with_that_reason_and_b
         for name, size, status, reason in (
             ("system:node:n1", 1, 403, b"'system:node:n1' is not among the names in --client-name"),
             ("system:node:n1", USUAL_BODY + 1, 413, b"'system:node:n1' is not among the names in --client-name"),
-            ("", 1, 403, b"to give kube-scheduler one, see docs/operate/install.md, section 3"),
+            ("", 1, 403, b"to give kube-scheduler a certificate, see docs/operate/install.md, section 3"),
         ):
             reader, writer = await server.client(name).connect()
             writer.write(head(size) + b"x")

@@ -28,8 +28,9 @@ def test_two_cards_with_one_index_are_a_problem_of_the_newer_object() -> None:
         "n1",
     )
     assert found.reason == (
-        "n1 reports 2 cards with index 0 (GPU-00000000, GPU-n1-0); nvidia-smi -L on the node says which one it has; "
-        "delete the object of each other one: kubectl delete extendedresource NAME, the UUID in small letters"
+        "n1 reports 2 cards with index 0 (GPU-00000000, GPU-n1-0); nvidia-smi -L on the node shows which one it has; "
+        "delete the object of each other one: kubectl delete extendedresource NAME, where NAME is the UUID in lower "
+        "case"
     )
 
 

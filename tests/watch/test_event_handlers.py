@@ -160,7 +160,7 @@ def test_a_deleted_waiting_pod_waits_no_more(fed: Fed) -> None:
 
 WITHOUT = (
     "p PlacementIgnored: the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler "
-    "that does not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+    "that does not call Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
 )
 NOT_BELIEVED = [
     pytest.param(bound(""), "malformed", id="empty"),
@@ -214,7 +214,7 @@ def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, fou
     assert fed.ledger.entry(UID) is None
     assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
     (warning,) = fed.warnings
-    assert warning.startswith("p PlacementIgnored: Fractile does not believe this pod's fractile.dev/placement: ")
+    assert warning.startswith("p PlacementIgnored: Fractile rejects this pod's fractile.dev/placement: ")
     assert reason in warning
     assert fed.to_repair == []
 

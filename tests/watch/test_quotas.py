@@ -131,7 +131,7 @@ def test_the_first_one_ever_with_a_mistake_changes_nothing_where_none_is_known_t
     world.write("{")
     world.write("{{")
     assert world.usage.quota == Quota(others=others)
-    assert world.said[-1].endswith("; it counts as if it were not there, as before")
+    assert world.said[-1].endswith("; it is treated as missing, as before")
     assert world.feed.problem
     assert world.feed.text is None, "what was kept stays as it is"
     world.write(GOOD)
@@ -143,8 +143,8 @@ def test_the_first_one_ever_with_a_mistake_changes_nothing_where_none_is_known_t
 def test_while_nobody_has_known_the_quotas_since_the_start_nobody_is_given_a_card() -> None:
     world = World()
     world.write("{")
-    assert world.usage.quota.problem.endswith("; until that is corrected nobody is given a card")
-    assert world.said[0].endswith("; nobody is given a card until that is corrected")
+    assert world.usage.quota.problem.endswith("; until that is corrected, no pod is given a card")
+    assert world.said[0].endswith("; no pod is given a card until that is corrected")
     world.write(GOOD)
     assert world.usage.quota == Quota(TWO_M40)
     assert world.eased == 2

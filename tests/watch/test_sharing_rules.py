@@ -47,20 +47,21 @@ def test_a_pod_of_another_size_is_refused_with_the_sizes_there_are(tmp_path: Pat
     world = World(tmp_path, FOUR)
     assert world.verdict(8138) == "fits"
     assert world.verdict(9000) == (
-        "9000 MiB asked, and cards here are cut in 1/4 (4069 MiB), 1/2 (8138 MiB) only, with cores up to the same part"
+        "9000 MiB requested, but cards here are cut only in 1/4 (4069 MiB), 1/2 (8138 MiB), with cores up to the same "
+        "part"
     )
     state = world.ledger.node("n1")
     assert state is not None
     whole = plan(request(by_card()), state)
     assert isinstance(whole, Refusal)
     assert whole.code is Code.TOO_LARGE
-    assert whole.message.startswith("a whole card asked, and cards here are cut in 1/4")
+    assert whole.message.startswith("a whole card requested, but cards here are cut only in 1/4")
 
 
 def test_a_card_takes_no_more_slices_than_its_rule_says_and_the_reason_is_told(tmp_path: Path) -> None:
     world = World(tmp_path, FOUR)
     world.hold(4069, 4069)
-    assert world.verdict(4069) == "cards that have room take no more slices (card 0: 2 of 2)"
+    assert world.verdict(4069) == "the cards that have room take no more slices (card 0: 2 of 2)"
     world.ledger.release(PodUID("held-0"))
     assert world.verdict(4069) == "fits"
 
@@ -83,7 +84,7 @@ def test_bind_asks_the_rules_again_and_running_pods_keep_what_they_have(tmp_path
     world.hold(4069, 4069, 4069)  # as after a restart with other rules: charged all the same
     full = world.ledger.assume(PodUID("a"), on_card(0, 4069))
     assert full is not None
-    assert full.message == "card 0 is cut in 2 already"
+    assert full.message == "card 0 is already cut into 2"
     assert world.ledger.audit() == []
 
 

@@ -54,7 +54,7 @@ _TEMPLATES: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """The path of the pod template in each kind."""
 
-_NOT_READY = "Fractile is starting and does not know the classes of the cluster yet; create it again in a moment"
+_NOT_READY = "Fractile is starting and has not read the classes of the cluster yet; create the object again in a moment"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def _is_new_pod(request: AdmissionRequest) -> bool:
 def _unread(request: AdmissionRequest, error: WireError) -> str:
     kind, name, reason = quoted(request.kind.kind), quoted(request.name), quoted(str(error), LONGEST_SENTENCE)
     log.warning("object not read kind=%r name=%r reason=%s", kind, name, reason)
-    return f"Fractile could not read this {kind} and left it as it is: {reason}"
+    return f"Fractile could not read this {kind} and left it unchanged: {reason}"
 
 
 def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0, refused: str = "") -> None:
@@ -237,7 +237,7 @@ def _verb(answer: Callable[[bytes], bytes], intake: Intake) -> Callable[[Request
             return bad(e)
         except Exception:
             log.exception("webhook failed path=%s", request.url.path)
-            return PlainTextResponse("internal error of fractile; its log says more", 500)
+            return PlainTextResponse("internal error in Fractile; see its log", 500)
 
     return endpoint
 

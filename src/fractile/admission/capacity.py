@@ -43,7 +43,7 @@ class ClusterCapacity:
             return ""
         effort = Effort(dead_ends=self._ledger.dead_ends)
         node, reason = min((self._why(request, arrays.names[c], effort) for c in _closest(parts)), key=_usefulness)
-        return f"no node can serve this pod, however empty: {reason.message} (node {node})"
+        return f"no node can serve this pod, even if it were empty: {reason.message} (node {node})"
 
     def _ever(self, arrays: CardArrays, part: PodRequest) -> Bools:
         return scan.ever(arrays, scan.need_of(part))

@@ -42,7 +42,7 @@ def _of_other_families(annotations: dict[str, str], families: set[str]) -> Itera
         ignored = sorted(dialect.wishes & annotations.keys()) if dialect.name not in families else ()
         for key in ignored:
             by = _asked_by(dialect)
-            yield f"the annotation {key} has no effect on this pod: only containers that ask by {by} follow it"
+            yield f"the annotation {key} has no effect on this pod: only containers that request {by} follow it"
 
 
 def _asked_by(dialect: Dialect) -> str:
@@ -55,12 +55,12 @@ def _unknown_policies(annotations: dict[str, str], families: set[str], known: Po
     if "nvidia" in families:
         for key, policies in nvidia.POLICIES.items():
             if annotations.get(key) and not any(word.lower() in policies for word in words(annotations[key])):
-                yield f"the annotation {key} is ignored: {quoted(annotations[key])} is none of {', '.join(policies)}"
+                yield f"the annotation {key} is ignored: {quoted(annotations[key])} is not one of {', '.join(policies)}"
     policy = annotations.get(NODE_POLICY)
     if policy and not known(policy):
         yield (
             f"the annotation {NODE_POLICY} is ignored: there is no policy {quoted(policy)} "
-            "(docs/operate/node-policies.md names them)"
+            "(docs/operate/node-policies.md lists them)"
         )
 
 
@@ -70,10 +70,10 @@ def _odd_amounts(asked: ContainerRequest) -> Iterator[str]:
     if priority > 1:
         yield (
             f"container {asked.container[:63]} asks for {nvidia.PRIORITY}: {priority}, which counts as 1: 0 is served "
-            "first, every other number after it"
+            "first, all other numbers after it"
         )
     if amounts.get(nvidia.MEMORY) == 0 and not amounts.get(nvidia.PERCENTAGE):
         yield (
-            f"container {asked.container[:63]} asks for {nvidia.MEMORY}: 0, which is all of the card's memory, as "
-            "without it"
+            f"container {asked.container[:63]} asks for {nvidia.MEMORY}: 0, which means all of the card's memory, as "
+            "without this resource"
         )

@@ -62,7 +62,7 @@ class Intake:
                 return _busy()
             return PlainTextResponse(f"the body did not arrive within {self._bounds.seconds:g} s", 408)
         except ClientDisconnect:
-            return PlainTextResponse("the client left", 400)
+            return PlainTextResponse("the client closed the connection", 400)
 
     async def _room(self, request: Request, announced: int, drop: Callable[[], None]) -> bytes | Response:
         peer = peer_of(request.scope.get("client"))

@@ -38,7 +38,7 @@ _OWNER = "fractile"  # field manager of a recreated Secret
 
 _KEYS = {"bundle": "ca.crt", "ca_key": "ca.key", "cert": "tls.crt", "key": "tls.key"}
 
-_MEND = "make an empty Secret of this name, or give the control plane the rights of its Role fractile:webhook"
+_MEND = "create an empty Secret with this name, or grant the control plane the rights of its Role fractile:webhook"
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class SecretKeeper:
         if why != self._told and not certified:
             log.error("webhook without a certificate secret=%s reason=%s", self._path, why)
         if self._failures == PATIENCE and not certified:
-            text = f"the webhook has no certificate, so pods are created without it: {why}; {_MEND}"
+            text = f"the webhook has no certificate, so pods are created without the webhook: {why}; {_MEND}"
             self._warn(self._about, "WebhookWithoutCertificate", text)
         self._told = why
 
@@ -130,7 +130,7 @@ class SecretKeeper:
         wanted = wire.with_values(secret, {_KEYS[field]: value for field, value in values.items()})
         if not there:
             await self._client.apply(self._path, wanted, field_manager=_OWNER, force=False)
-            log.warning("certificates made again secret=%s", self._path)
+            log.warning("certificates created again secret=%s", self._path)
         elif after != before:
             await self._client.replace(self._path, wanted)
             log.info("certificates renewed secret=%s", self._path)
@@ -173,7 +173,7 @@ class FileKeeper:
         except SetupError as e:  # perhaps read during a change
             if str(e) != self._told:
                 self._told = str(e)
-                log.warning("serving certificate stays as it was reason=%s", e)
+                log.warning("serving certificate unchanged reason=%s", e)
 
     def _read(self) -> None:
         try:
@@ -192,6 +192,6 @@ def _load_chain(context: ssl.SSLContext, pair: bytes) -> None:
         os.write(file, pair)
         context.load_cert_chain(f"/proc/self/fd/{file}", password=b"")
     except (OSError, ValueError) as e:
-        raise SetupError(f"the webhook's certificate and key are not a PEM pair without a password ({e})") from None
+        raise SetupError(f"the webhook's certificate and key must be a PEM pair without a password ({e})") from None
     finally:
         os.close(file)

@@ -110,7 +110,7 @@ def _concerned(pod: Pod, ours: Callable[[Mapping[str, Any]], bool]) -> list[tupl
     asking = (c for c in _containers(pod) if any(map(ours, _maps(c[2]))))
     found = list(islice(asking, MOST_CONTAINERS + 1))
     if len(found) > MOST_CONTAINERS:
-        return f"more than {MOST_CONTAINERS} containers ask for devices; a pod may have {MOST_CONTAINERS} that do"
+        return f"more than {MOST_CONTAINERS} containers ask for devices; that is the most that a pod may have"
     for *_, container in found:
         most = max(map(len, _maps(container)))
         if most > MOST_NAMES:
@@ -193,8 +193,8 @@ def _two_of_a_kind(container: Container, named: list[str], classes: ClassNames) 
         other = of_slot.setdefault(slot_of(classes.find(class_of(name) or "")), name)
         if other != name:
             return (
-                f"container {container.name[:63]} asks for {quoted(other)} and {quoted(name)}; "
-                f"it can have devices of one class of each kind, take a class that admits both or another container"
+                f"container {container.name[:63]} asks for {quoted(other)} and {quoted(name)}; a container can have "
+                "devices of one class of each kind; use a class that admits both, or another container"
             )
     return ""
 
@@ -210,7 +210,7 @@ def _slots(container: Container, amounts: ContainerAmounts, name: str, classes: 
     other = amounts.beside(name, slot_of(found), slots)
     if other is None:
         return []
-    return [f"container {container.name[:63]}: {units} {name} are {slots} {slot_of(found)}, not {_shown(other)}"]
+    return [f"container {container.name[:63]} needs {slots} {slot_of(found)} for {units} {name}, not {_shown(other)}"]
 
 
 def _one_card(amounts: ContainerAmounts) -> None:

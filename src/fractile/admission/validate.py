@@ -95,8 +95,8 @@ def _bypass(pod: Pod, *, static: bool) -> str:
     if not pod.spec.node_name or static:
         return ""
     return (
-        f"the pod asks for GPUs and names node {pod.spec.node_name[:63]} itself, so nobody would choose its cards; "
-        f"take out spec.nodeName and use a node selector on kubernetes.io/hostname"
+        f"the pod asks for GPUs and sets spec.nodeName to {pod.spec.node_name[:63]}, so no scheduler would choose its "
+        "cards; remove spec.nodeName and use a node selector on kubernetes.io/hostname"
     )
 
 
@@ -109,7 +109,7 @@ def _privileged(request: PodRequest, guarded: GuardedPod, what: Privileged) -> s
         return ""
     return (
         f"container {names[0][:63]} asks for GPUs and is privileged, so it would see all cards of its node without "
-        f"limits; take out securityContext.privileged"
+        "limits; remove securityContext.privileged"
     )
 
 

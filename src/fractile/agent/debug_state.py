@@ -23,7 +23,9 @@ from fractile.wire.output import debug_state as wire
 SOCKET = "debug.sock"  # in the state directory
 ALIVE = "/healthz"
 
-_ELSEWHERE = "over plain HTTP nobody is asked for a token; on the node: `fractile debug-state --socket {socket}`\n"
+_ELSEWHERE = (
+    "this port checks no token, so it does not show the state; on the node: `fractile debug-state --socket {socket}`\n"
+)
 
 
 class AgentParts(msgspec.Struct, frozen=True):

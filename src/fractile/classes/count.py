@@ -101,13 +101,11 @@ def remark(cls: DeviceClass, table: Table, figures: CountedDevices, *, unsaid: b
     if figures.total == 0:
         return _none(cls, table)
     if figures.unhealthy == figures.total:
-        return Remark("NoneHealthy", f"{_devices(figures.total)} of the class, none of them healthy")
+        return Remark("NoneHealthy", f"{_devices(figures.total)} of the class, none healthy")
     if figures.units == 0:
         return _no_unit(cls, table)
     if unsaid:
-        return Remark(
-            "TooManyClasses", f"some nodes belong to more than {MOST} classes and name only the first of them"
-        )
+        return Remark("TooManyClasses", f"some nodes belong to more than {MOST} classes and name only the first ones")
     if not cls.requirements:  # valid, but probably a slip: the message helps to find it
         return Remark("", f"the selector is empty, so every device of type {cls.device_type} is in the class")
     return Remark()
@@ -224,12 +222,11 @@ def _no_unit(cls: DeviceClass, table: Table) -> Remark:
     largest = int(table.numbers(rows, lambda c: c.memory).max())
     if cls.memory > largest:
         return Remark(
-            "TooLarge", f"a unit takes {cls.memory} MiB of a device, the largest of the class has {largest} MiB"
+            "TooLarge",
+            f"a unit takes {cls.memory} MiB of a device, but the largest device of the class has {largest} MiB",
         )
     most = int(np.bincount(table.node[rows]).max())
-    return Remark(
-        "TooFew", f"a unit takes {cls.count} devices of one node, no node has more than {most} healthy of them"
-    )
+    return Remark("TooFew", f"a unit takes {cls.count} devices of one node; the most healthy ones on any node: {most}")
 
 
 def _devices(number: int) -> str:

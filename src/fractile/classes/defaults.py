@@ -47,10 +47,10 @@ def checked(template: str) -> str:
     try:
         fields = {field for _, field, _, _ in Formatter().parse(template) if field is not None}
     except ValueError as e:
-        raise SetupError(f"--default-classes {template!r} is no template: {e}") from None
+        raise SetupError(f"--default-classes {template!r} is not a template: {e}") from None
     if "model" not in fields or not fields <= set(FIELDS):
         known = ", ".join(f"{{{f}}}" for f in FIELDS)
-        raise SetupError(f"--default-classes {template!r} must name {{model}} and no field but {known}")
+        raise SetupError(f"--default-classes {template!r} must contain {{model}}, and no other fields than {known}")
     return template
 
 

@@ -31,7 +31,7 @@ from fractile.wire.kubernetes.pod_requests import CountedNode, CountedPod
     type=click.Choice(SORTS),
     default="node",
     show_default=True,
-    help="Of the table; amounts from the largest.",
+    help="Order of the table; amounts in descending order.",
 )
 @click.option(
     "-o",
@@ -74,7 +74,7 @@ async def _allocations(who: Credentials, shown: Filter) -> Allocations:
     for glob in shown.nodes:
         if not any(Filter((glob,)).node(node.metadata.name) for node in nodes):
             known = reading.listed(sorted(node.metadata.name for node in nodes)) or "none"
-            raise SetupError(f"there is no node {glob!r}; there are: {known}")
+            raise SetupError(f"no node matches {glob!r}; the nodes are: {known}")
     return allocations(nodes, pods, shown)
 
 

@@ -28,19 +28,20 @@ from fractile.wire.output.class_report import ClassReport, DeviceReport
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: selectors and nodes too. json, yaml: the fields of docs/reference/class-reports.md.",
+    help="wide: also selectors and nodes. json, yaml: the fields of docs/reference/class-reports.md.",
 )
 @cluster_options
 def command(name_of_class: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:
-    """Show the classes of devices that containers can ask for by name, or all about class NAME.
+    """Show the classes of devices that containers can ask for by name, or everything about class NAME.
 
     \b
-    UNIT    what a container gets for each unit it asks for: whole devices, or a part of one
-    FREE    devices that nobody holds any part of, of all that are in the class
-    UNITS   units that still fit, of those that there would be if nobody held any
+    UNIT          what a container gets for each unit it asks for: whole devices, or a part of one
+    FREE/DEVICES  devices of which no pod holds a part / all devices of the class
+    FREE/UNITS    units that still fit / units that would fit if no pod held any
 
     A container asks for units by limits such as class.fractile.dev/NAME: 1. A device may be in several classes; each
-    counts all of it. Everything is read from the API server, so this works while Fractile's control plane is down.
+    class counts the whole device. Everything is read from the API server, so this works while Fractile's control plane
+    is down.
     """
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     report, devices = asyncio.run(_report(credentials(kubeconfig, context, name), name_of_class or ""))

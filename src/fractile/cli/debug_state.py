@@ -21,21 +21,25 @@ from fractile.wire.output import debug_state
 SOCKET = Path("/var/lib/fractile/debug.sock")  # of the agent of this node
 _TIMEOUT = 10.0
 _MOST = 256 * 2**20  # bytes
-_CA = "PEM file of the certificate authority (CA) that signed its certificate; the system's if not given."
+_CA = "PEM file of the certificate authority (CA) that signed its certificate; default: those of the system."
 
 
 @click.command("debug-state")
 @click.option(
-    "--socket", "path", type=click.Path(path_type=Path), help=f"Of an agent, on its node.  [default: {SOCKET}]"
+    "--socket", "path", type=click.Path(path_type=Path), help=f"Socket of an agent, on its node.  [default: {SOCKET}]"
 )
-@click.option("--name", metavar="CLUSTER", shell_complete=complete, help="Of a local cluster: its control plane.")
-@click.option("--node", shell_complete=debug_local.complete_node, help="Of a local cluster: the agent of that node.")
-@click.option("--url", metavar="URL", help="Of a control plane, such as https://127.0.0.1:8443.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="The token to show there; - for the standard input."
+    "--name", metavar="CLUSTER", shell_complete=complete, help="Show the control plane of this local cluster."
+)
+@click.option(
+    "--node", shell_complete=debug_local.complete_node, help="Show the agent of this node of a local cluster."
+)
+@click.option("--url", metavar="URL", help="Address of a control plane, such as https://127.0.0.1:8443.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="File with the token for --url; - for the standard input."
 )
 @click.option("--ca", type=click.Path(path_type=Path), help=_CA)
-@click.option("--insecure", is_flag=True, help="Do not check its certificate: only over a port-forward of your own.")
+@click.option("--insecure", is_flag=True, help="Do not check its certificate; only for your own port-forward.")
 def command(
     path: Path | None,
     name: str | None,
@@ -45,11 +49,11 @@ def command(
     ca: Path | None,
     insecure: bool,
 ) -> None:
-    """Print what an agent or a control plane believes: ledger, watches, plugins, directories.
+    """Print the internal state of an agent or a control plane: ledger, watches, plugins, directories.
 
-    On a node, or by kubectl exec in the agent's pod, without options. Of a local cluster's control plane with --name
-    (without options where no agent runs: that of the cluster `fractile`), of its agents with --node. Of any control
-    plane with --url and a token of somebody who may `get` /debug/state.
+    An agent, on its node or by kubectl exec in its pod: no options. The control plane of a local cluster: --name (on a
+    machine without an agent, no options: the cluster `fractile`). An agent of a local cluster: --node. Any other
+    control plane: --url, and a token whose user may `get` /debug/state.
     """
     if url is None and (token_file or ca or insecure):
         raise SetupError("--token-file, --ca and --insecure go with --url")

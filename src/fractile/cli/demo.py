@@ -34,8 +34,8 @@ _NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they inspect containers, which
 def command(name: str, only: tuple[str, ...], stop: bool) -> None:
     """Run the demonstrations on a local cluster and explain what happened.
 
-    Starts the cluster if it does not run, and leaves it running for you to try more. Safe to run again, also after it
-    was interrupted.
+    Starts the cluster if it does not run, and leaves it running for you to try more. Safe to run again, even after an
+    interruption.
     """
     began = time.monotonic()
     click.echo(f"Starting cluster {name} (the first time builds Kubernetes, which takes minutes):", err=True)
@@ -52,7 +52,7 @@ def command(name: str, only: tuple[str, ...], stop: bool) -> None:
     if failed:
         logs = cluster.place.kept_logs if stop else cluster.logs
         raise FractileError(f"{len(failed)} demonstrations failed: {', '.join(failed)}; logs are in {logs}")
-    click.echo(f"All demonstrations did what they say, in {time.monotonic() - began:.0f} s.")
+    click.echo(f"All demonstrations succeeded, in {time.monotonic() - began:.0f} s.")
 
 
 def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
@@ -66,7 +66,7 @@ def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     for number, demo in enumerate(demos, 1):
         click.secho(f"\n{number}. {demo.title}", bold=True)
         if cluster.hollow and demo.name in _NEEDS_KUBELET:
-            click.echo("   skipped: it looks into containers, and the nodes of this cluster are hollow")
+            click.echo("   skipped: it needs real containers, and the nodes of this cluster are hollow")
             continue
         began = time.monotonic()
         try:
@@ -105,7 +105,7 @@ def how_to_go_on(cluster: str, kubeconfig: Path) -> str:
     """The closing lines of the output, which README.md shows too."""
     name = _option(cluster)
     return f"""
-The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):
+The cluster keeps running. To go on (in a clone, the program is .venv/bin/fractile):
    fractile inspect{name}                  cards, and the pods that share them
    fractile kubectl{name} apply -f examples/1-packed.yaml
    export KUBECONFIG={kubeconfig}

@@ -22,12 +22,17 @@ from fractile.wire.output.class_report import DeviceReport
 
 @click.command("devices")
 @click.option(
-    "--class", "of_class", default="", metavar="C", shell_complete=complete_class, help="Only those of class C."
+    "--class", "of_class", default="", metavar="C", shell_complete=complete_class, help="Only devices of class C."
 )
-@click.option("--free", is_flag=True, help="Only healthy ones that nobody holds any part of.")
-@click.option("--node", default="", metavar="N", shell_complete=complete_node, help="Only those of node N.")
+@click.option("--free", is_flag=True, help="Only healthy devices of which no pod holds a part.")
+@click.option("--node", default="", metavar="N", shell_complete=complete_node, help="Only devices of node N.")
 @click.option(
-    "--type", "of_type", default="", metavar="T", shell_complete=complete_type, help="Only type T, such as gpu."
+    "--type",
+    "of_type",
+    default="",
+    metavar="T",
+    shell_complete=complete_type,
+    help="Only devices of type T, such as gpu.",
 )
 @click.option(
     "-o",
@@ -35,7 +40,7 @@ from fractile.wire.output.class_report import DeviceReport
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: ids and classes too. json, yaml: the fields of docs/reference/class-reports.md.",
+    help="wide: also ids and classes. json, yaml: the fields of docs/reference/class-reports.md.",
 )
 @cluster_options
 def command(
@@ -48,11 +53,11 @@ def command(
     context: str,
     name: str,
 ) -> None:
-    """Show devices one by one: cards, and whatever else the nodes have published.
+    """Show devices one by one: cards, and all other devices that the nodes have published.
 
     \b
-    PHASE   Available, PartlyBound, Bound; Pending (no agent), Unhealthy, Lost: no pod is placed on these
-    HELD    memory of a card, shares of another device: what pods hold, and what there is
+    PHASE   Available, PartlyBound, Bound; Pending (no agent), Unhealthy, Lost: no pod is placed on these three
+    HELD    held by pods / in all: memory of a card, shares of another device
 
     Everything is read from the API server, so this works while Fractile's control plane is down.
     """

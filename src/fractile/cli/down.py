@@ -13,11 +13,11 @@ from fractile.lab.progress import Progress
 
 @click.command("down")
 @name_option
-@click.option("--delete-logs", is_flag=True, help="Remove its logs as well, also those of a cluster that is down.")
+@click.option("--delete-logs", is_flag=True, help="Also remove its logs, even if the cluster is already down.")
 def command(name: str, delete_logs: bool) -> None:
-    """Stop a local cluster and remove everything that it put on this machine but the last part of each log.
+    """Stop a local cluster and remove everything that it put on this machine except the last part of each log.
 
-    At most 1 MiB of each log and 64 MiB in all are kept, beside the folder of the clusters; the next time replaces
+    At most 1 MiB of each log and 64 MiB in all are kept, beside the folder of the clusters; the next run replaces
     them. Safe to repeat.
     """
     began = monotonic()

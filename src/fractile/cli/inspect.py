@@ -36,11 +36,11 @@ from fractile.wire.output import inspect
 )
 @api_server.cluster_options
 def command(node: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:
-    """Show the cards of NODE, or of all nodes: what is allocated, what is free, and the pods that hold it.
+    """Show the cards of NODE, or of all nodes: what is allocated, what is free, and the pods that hold them.
 
     Everything is read from the API server, so this works while Fractile's control plane is down. Without --kubeconfig
-    and --name the cluster is that of $KUBECONFIG, else the local cluster called fractile if it runs, else that of the
-    pod this runs in or of ~/.kube/config.
+    and --name, the cluster is the one of $KUBECONFIG; else the local cluster called fractile, if it runs; else the one
+    of the pod this runs in, or of ~/.kube/config.
     """
     # The report lists the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())

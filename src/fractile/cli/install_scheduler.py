@@ -35,27 +35,27 @@ class _Clock:
     "--kubernetes",
     metavar="VERSION",
     shell_complete=scheduler_options.complete_version,
-    help="Of kube-scheduler; only where its image does not say it.",
+    help="Version of kube-scheduler; needed only if its image does not state it.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
-@click.option("--undo", is_flag=True, help="Put the manifest back as it was, and remove what was written.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing anything.")
+@click.option("--undo", is_flag=True, help="Restore the original manifest, and remove the files that were written.")
 @click.option(
     "--wait",
     type=click.FloatRange(0, 3600),
     default=_WAIT,
     show_default=True,
     metavar="SECONDS",
-    help="How long kube-scheduler may take to be healthy again before the change is taken back; 0: do not wait.",
+    help="How long kube-scheduler may take to become healthy before the change is undone; 0: do not wait.",
 )
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=Path("/"),
     metavar="DIR",
-    help="The node's file system, where it is not this one; --tls-... files are of this one.",
+    help="Root of the node's file system, if not /; the --tls-... files are not read from it.",
 )
 def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, wait: float, root: Path) -> None:
-    """Edit kube-scheduler's static pod on this control-plane node of kubeadm, with a backup, and see that it runs.
+    """Edit kube-scheduler's static pod on this kubeadm control-plane node, with a backup, and check that it runs.
 
     \b
     fractile install-scheduler --extender https://10.96.0.77/scheduler \\
@@ -63,15 +63,17 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
     fractile install-scheduler --policy most-allocated
     fractile install-scheduler --undo
 
-    Needs root's rights. Run it on each control-plane node. A manifest that is not what kubeadm writes is left alone:
+    Needs root. Run it on each control-plane node. A manifest that is not in kubeadm's form is left unchanged:
     docs/operate/install-scheduler.md.
     """
     if undo and (chosen.extender or chosen.policy):
         raise click.UsageError("--undo takes no configuration")
     if not undo and not (chosen.extender or chosen.policy):
-        raise click.UsageError("say --extender URL, --policy POLICY, or both; or --undo")
+        raise click.UsageError("give --extender URL, --policy POLICY, or both; or --undo")
     if root == Path("/") and not dry_run and os.geteuid() != 0:
-        raise SetupError("the manifests of a control-plane node belong to root; run it with sudo, or with --dry-run")
+        raise SetupError(
+            "the manifests of a control-plane node belong to root; run the command with sudo, or with --dry-run"
+        )
     place = NodeRoot(root)
     found = files.manifest(place)
     change = install.removal(place, found) if undo else _installation(place, found, chosen, kubernetes)
@@ -80,7 +82,7 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
         if not dry_run:
             install.tidy(place, change.was)
     elif not undo and install.nothing_to_do(place, change):
-        click.echo(f"Nothing to do: kube-scheduler reads {change.will.ours} already.")
+        click.echo(f"Nothing to do: kube-scheduler already reads {change.will.ours}.")
     elif dry_run:
         click.echo(text.difference(place, change), nl=False)
     else:
@@ -100,7 +102,10 @@ def _installation(place: NodeRoot, found: str, chosen: Chosen, kubernetes: str |
 
 def _unreachable(extender: ExtenderConfig, manifest: Manifest) -> str:
     if found := proxy_variables.proxy(manifest.environment, extender.url):
-        return f"kube-scheduler's variables send it to the proxy {found[:200]}; name it in NO_PROXY"
+        return (
+            f"kube-scheduler's environment variables send its requests to the proxy {found[:200]}; add the extender's "
+            "host to NO_PROXY"
+        )
     return certificates.unreachable(extender)
 
 
@@ -113,7 +118,7 @@ def _apply(place: NodeRoot, change: ManifestChange, wait: float) -> None:
         click.echo(text.interrupted(), err=True)
         raise
     except PermissionError as e:
-        raise SetupError(f"{e.filename} may not be written; root's rights are needed: run it with sudo") from None
+        raise SetupError(f"{e.filename} cannot be written; run the command as root, for example with sudo") from None
     if outcome.health and outcome.health.reason:
         raise SetupError(text.failed(change, outcome))
     click.echo(text.done(place, change, outcome), nl=False)

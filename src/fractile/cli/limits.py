@@ -26,7 +26,7 @@ from fractile.wire.output.slice_use import CardUse, HeldOnCard, ProcessUse, Slic
 def command(folder: Path, output: str) -> None:
     """Show what the container of DIR may use of its cards, and what its processes use.
 
-    DIR is a token directory on the node, /var/lib/fractile/slices/TOKEN. Inside a container it is not needed: the
+    DIR is a token directory on the node, /var/lib/fractile/slices/TOKEN. Inside a container DIR is not needed: the
     default is /etc/fractile.
     """
     limits = _limits(folder)
@@ -61,8 +61,8 @@ def _problem(found: Unreadable, region: Path) -> str:
     if not found.empty or folder == Path(directory.MOUNT):
         return said
     return (
-        f"{said}, unless the agent has mounted a file over it in a mount namespace of its own; look there: "
-        f"nsenter -t PID-OF-AGENT -m fractile limits {folder}"
+        f"{said}, unless the agent has mounted a file over it in its own mount namespace; to look there: nsenter -t "
+        f"PID-OF-AGENT -m fractile limits {folder}"
     )
 
 
@@ -71,7 +71,7 @@ def _limits(folder: Path) -> ContainerLimits:
         raise SetupError(f"there is no such directory: {folder}")
     found = directory.read(folder)
     if found is None:
-        raise SetupError(f"{folder} holds no limits: nothing has been granted there, or it is no token directory")
+        raise SetupError(f"{folder} holds no limits: nothing has been granted to it, or it is not a token directory")
     return found
 
 

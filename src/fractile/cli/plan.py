@@ -40,7 +40,7 @@ def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     "--pods",
     type=click.Path(),
     metavar="CSV|YAML|live",
-    help="Pods that are to come; those that wait there if not given.",
+    help="Pods to come; default: those that wait in the cluster.",
 )
 @click.option(
     "--policy",
@@ -56,23 +56,23 @@ def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str)
     multiple=True,
     metavar="SHAPE",
     help="Nodes that may be added: a node's name, a model of GPU, or cpu=64,memory=256Gi,gpus=8,model=A100"
-    "[,card_memory=80Gi]. May be repeated; the commonest of the cluster if not given.",
+    "[,card_memory=80Gi]. May be repeated; default: the most common node of the cluster.",
 )
 @click.option(
     "--target",
     default="100%",
     show_default=True,
     metavar="PERCENT",
-    help="How many of the pods, and of the GPUs that they ask for, must find a place.",
+    help="Share of the pods, and of the GPUs that they ask for, that must find a place.",
 )
 @click.option(
     "--seeds",
     default="42..44",
     show_default=True,
     metavar="A..B",
-    help="Orders of the pods in which the added nodes must suffice.",
+    help="Seeds of the orders of pods in which the added nodes must suffice.",
 )
-@click.option("--defragment", is_flag=True, help="Propose moves of running pods that make room. Moves nothing.")
+@click.option("--defragment", is_flag=True, help="Propose moves of running pods that make room. Nothing is moved.")
 @click.option(
     "-o",
     "--output",
@@ -95,17 +95,17 @@ def command(
     context: str,
     name: str,
 ) -> None:
-    """Say what fits now, why each pod waits, which single change would let it in, how many nodes to add, and which
+    """Show what fits now, why each pod waits, which single change would make it fit, how many nodes to add, and which
     nodes could be emptied.
 
     \b
     fractile plan                                     the cluster, and the pods that wait there
-    fractile plan --pods new.yaml                     what if these came
+    fractile plan --pods new.yaml                     whether these would fit
     fractile plan --nodes n.csv --pods p.csv --shape cpu=96,memory=384Gi,gpus=8,model=T4 --target 95%
     fractile plan --defragment                        moves that make room, in stages
 
-    live is the cluster of --kubeconfig, --context or --name, else that of $KUBECONFIG. It is only read. Files whose
-    names end in .yaml, .yml or .json hold manifests, others are CSV: docs/reference/plan.md.
+    live is the cluster of --kubeconfig, --context or --name, else that of $KUBECONFIG. The cluster is only read. Files
+    whose names end in .yaml, .yml or .json hold manifests, others are CSV: docs/reference/plan.md.
     """
     # Imported late: numpy takes a tenth of a second, which --help should not wait for.
     from fractile.cli.text import plan as plan_text

@@ -10,11 +10,11 @@ from fractile.lab.progress import Progress
 
 @click.command("prepare")
 def command() -> None:
-    """Install and build what a local cluster needs, and start nothing.
+    """Install and build what a local cluster needs, without starting anything.
 
-    Debian packages for real nodes (as root), and the Kubernetes programs, built once from their Go modules into the
-    user's cache, unless KUBEBUILDER_ASSETS names a folder that has them; the library and the simulated driver, where
-    there is a C compiler. `fractile up` does the same when it is needed.
+    Installs Debian packages for real nodes (as root). Builds the Kubernetes programs once from their Go modules, into
+    the user's cache, unless KUBEBUILDER_ASSETS names a folder that has them; and the library and the simulated driver,
+    where there is a C compiler. `fractile up` does the same when needed.
     """
     progress = Progress(lambda line: click.echo(line, err=True))
     hollow = packages.why_hollow(progress, os.environ)

@@ -26,7 +26,7 @@ from fractile.wire.output.quota_report import QuotaReport
     default="",
     metavar="NAMESPACE",
     shell_complete=api_server.complete_namespace,
-    help="Only this one; all when it is not given.",
+    help="Only this namespace; default: all.",
 )
 @click.option(
     "-o",
@@ -41,16 +41,16 @@ from fractile.wire.output.quota_report import QuotaReport
     default=DEFAULT_SOURCE,
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="The ConfigMap that the control plane goes by.",
+    help="The ConfigMap with the quotas that the control plane applies.",
 )
 @api_server.cluster_options
 def command(
     namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
 ) -> None:
-    """Show what namespaces may hold of cards, by model and pool, and what they hold, by class, model and pool.
+    """Show how many cards each namespace may hold, by model and pool, and how many it holds, by class, model and pool.
 
-    Cards are counted with two digits: half of a card is 0.5. Beside that stand Kubernetes' own ResourceQuotas on
-    resources of Fractile. Everything is read from the API server, so this works while Fractile's control plane is down.
+    Cards are counted in hundredths: half of a card is 0.5. Kubernetes' own ResourceQuotas on resources of Fractile
+    are shown too. Everything is read from the API server, so this works while Fractile's control plane is down.
     """
     # ``fractile inspect`` shows the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())

@@ -14,17 +14,19 @@ from fractile.wire.kubernetes import scheduler_config as wire
     required=True,
     metavar="VERSION",
     shell_complete=scheduler_options.complete_version,
-    help="Of kube-scheduler, 1.20 to 1.36.",
+    help="Version of kube-scheduler, 1.20 to 1.36.",
 )
 @scheduler_options.options
-@click.option("--kubeconfig", default=wire.KUBECONFIG, show_default=True, metavar="FILE", help="Of kube-scheduler.")
+@click.option(
+    "--kubeconfig", default=wire.KUBECONFIG, show_default=True, metavar="FILE", help="Kubeconfig of kube-scheduler."
+)
 @click.option(
     "--install",
     type=click.Choice(["kubeadm"]),
-    help="Print what the installer must be told instead of the configuration itself.",
+    help="Print what to configure in this installer, instead of the configuration itself.",
 )
 def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | None) -> None:
-    """Print a configuration for kube-scheduler that packs nodes, asks Fractile's extender, or both.
+    """Print a configuration for kube-scheduler that packs nodes, calls Fractile's extender, or both.
 
     \b
     fractile scheduler-config --kubernetes 1.28 --resources nvidia.com/gpu=5,cpu=3,memory=1
@@ -34,7 +36,7 @@ def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | Non
         --tls-ca /etc/fractile/ca.crt --tls-cert /etc/fractile/tls.crt --tls-key /etc/fractile/tls.key
     fractile scheduler-config --kubernetes 1.33 --install kubeadm
 
-    Its first lines say where it goes. Each version is accepted by the real kube-scheduler:
+    Its first lines say where to put it. Each form has been tested with the real kube-scheduler of that version:
     docs/operate/scheduler-config.md.
     """
     wish = scheduler_options.wish(chosen, scheduler_options.version(kubernetes), kubeconfig=kubeconfig)

@@ -44,18 +44,20 @@ def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     required=True,
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="Manifests, YAML or JSON; - for the input.",
+    help="Manifests, YAML or JSON; - for the standard input.",
 )
-@click.option("--strategy", type=click.Choice([str(kind) for kind in StrategyKind]), help="Instead of the file's.")
-@click.option("--resources", metavar="NAME=WEIGHT,...", help="Instead of the file's; weights 1 to 100.")
-@click.option("--shape", metavar="PERCENT:SCORE,...", help="Of requested-to-capacity-ratio, scores 0 to 10.")
+@click.option(
+    "--strategy", type=click.Choice([str(kind) for kind in StrategyKind]), help="Strategy, instead of the file's."
+)
+@click.option("--resources", metavar="NAME=WEIGHT,...", help="Resources, instead of the file's; weights 1 to 100.")
+@click.option("--shape", metavar="PERCENT:SCORE,...", help="Shape of requested-to-capacity-ratio, scores 0 to 10.")
 @click.option(
     "--kubernetes",
     default="1.36",
     show_default=True,
     metavar="VERSION",
     shell_complete=complete_version,
-    help="Whose arithmetic; the old one is that of 1.20 and 1.21.",
+    help="Version whose arithmetic to use; 1.20 and 1.21 differ from the later ones.",
 )
 @click.option(
     "--pod",
@@ -63,7 +65,7 @@ def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     default="",
     metavar="NAME",
     shell_complete=_complete_pod,
-    help="Only this pod; else all that are on no node.",
+    help="Only this pod; default: all pods without a node.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(
@@ -75,7 +77,7 @@ def command(
     name: str,
     output: str,
 ) -> None:
-    """Show what kube-scheduler's resource score of each node is for a pod, term by term.
+    """Show how kube-scheduler scores each node's resources for a pod, term by term.
 
     \b
     fractile score -f examples/score.yaml
@@ -83,8 +85,9 @@ def command(
     fractile score -f nodes.yaml --strategy most-allocated --resources nvidia.com/gpu=5,cpu,memory
     kubectl get nodes,pods -A -o yaml | fractile score -f -
 
-    The file holds nodes, pods on them, pods on no node, which are scored, and perhaps kube-scheduler's configuration,
-    whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/reference/score.md.
+    The file holds nodes, the pods on them, and the pods to score, which have no node. It may also hold kube-scheduler's
+    configuration, of which the profile for the pod's schedulerName is used. The fields of the JSON are those of
+    docs/reference/score.md.
     """
     # Imported late: numpy and YAML take a quarter of a second, which --help should not wait for.
     from fractile.cli.text import score

@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
     default=1.3,
     show_default=True,
     type=click.FloatRange(0, 100),
-    help="How much is asked for in all, as a multiple of the cluster's GPUs; 0: the pods as they are.",
+    help="GPUs asked for in all, as a multiple of the cluster's GPUs; 0: the pods as they are.",
 )
 @click.option(
     "--mode",
@@ -61,19 +61,19 @@ Progress = Callable[[int, int], None]
     default=1.0,
     show_default=True,
     type=click.FloatRange(0.01, 10),
-    help="steady: what is asked for at any time, as a multiple of the cluster's GPUs.",
+    help="steady: GPUs asked for at any time, as a multiple of the cluster's GPUs.",
 )
 @click.option(
     "--sample",
     metavar="adaptive|PERCENT",
-    help="Show a policy only as many nodes as kube-scheduler would (percentageOfNodesToScore); else all.",
+    help="Show a policy only as many nodes as kube-scheduler would (percentageOfNodesToScore); default: all.",
 )
 @click.option(
     "--orders",
     type=click.Choice(["own", "published"]),
     default="own",
     show_default=True,
-    help="fill: what a seed's order of pods and nodes is; published: that of the FGD paper's runs with this seed.",
+    help="fill: the order of pods and nodes for a seed; published: that of the FGD paper's runs with this seed.",
 )
 @click.option(
     "--jobs",
@@ -87,7 +87,7 @@ Progress = Callable[[int, int], None]
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Also tables, plots and a page in a new folder; needs the wheel's extra report.",
+    help="Also write tables, plots and a page to a new folder; needs the wheel's extra report.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @api_server.cluster_options
@@ -112,8 +112,7 @@ def command(
 
     The same seed gives the same figures on every machine. Columns of the files, policies and figures:
     docs/develop/simulate.md. A file whose name ends in .yaml, .yml or .json holds manifests (docs/reference/plan.md);
-    live is the cluster of --kubeconfig,
-    --context or --name, which is only read.
+    live is the cluster of --kubeconfig, --context or --name, which is only read.
     """
     # Imported late: numpy takes a tenth of a second, which --help should not wait for.
     from fractile.cli.text import simulate
@@ -173,7 +172,7 @@ def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -
     names = list(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
     unknown = [n for n in names if not known(n)]
     if unknown or not names:
-        raise click.BadParameter(f"{(unknown or [text])[0]!r} is none of {', '.join(table)}", param_hint="--policy")
+        raise click.BadParameter(f"{(unknown or [text])[0]!r} is not one of {', '.join(table)}", param_hint="--policy")
     return names
 
 

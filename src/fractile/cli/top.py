@@ -28,8 +28,8 @@ _AT_ONCE = 64  # nodes asked at a time
 _TLS_NAME = "fractile-agent.fractile-system.svc"  # the name in the certificates of the chart
 _OVER_TLS = "; if it answers over TLS, give --ca or --insecure-tls"
 _CA = (
-    "The agents answer over TLS (--metrics-tls-cert); a PEM file of the certificate authority (CA) that signed their "
-    "certificates."
+    "For agents that answer over TLS (--metrics-tls-cert): a PEM file of the certificate authority (CA) that signed "
+    "their certificates."
 )
 
 
@@ -75,13 +75,17 @@ PLAIN = Trust()
     show_default=True,
     help="json: the fields of docs/reference/cli.md, once.",
 )
-@click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it again all the time.")
+@click.option("--once", is_flag=True, help="Print the table once, instead of refreshing it on a terminal.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
-@click.option("--agent", "agents", multiple=True, metavar="HOST:PORT", help="Ask these agents instead of a cluster's.")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="HOST:PORT", help="Read from these agents instead of a cluster's."
+)
 @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help=_CA)
-@click.option("--tls-name", default=_TLS_NAME, show_default=True, help="The name in their certificates, with --ca.")
-@click.option("--insecure-tls", is_flag=True, help="They answer over TLS, and their certificates are not checked.")
-@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Of the agents.")
+@click.option("--tls-name", default=_TLS_NAME, show_default=True, help="Name in their certificates, with --ca.")
+@click.option("--insecure-tls", is_flag=True, help="For agents that answer over TLS: do not check their certificates.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Port of the agents."
+)
 @api_server.cluster_options
 def command(
     node: str | None,
@@ -99,8 +103,8 @@ def command(
 ) -> None:
     """Show what the cards of NODE, or of all nodes, and their containers use now.
 
-    The nodes are those of the cluster that `fractile inspect` would read; the figures come from their agents, at port
-    5678 of the nodes' addresses, so this must run where these can be reached. Exits with 1 where no agent answers.
+    The nodes are those of the cluster that `fractile inspect` would read. The figures come from the nodes' agents, on
+    port 5678 of the nodes' addresses, so these must be reachable from here. Exits with 1 if no agent answers.
     """
     trust = _trust(ca, tls_name, insecure=insecure_tls)
     found = [Agent(node=a, url=f"{trust.scheme}://{a}") for a in agents]

@@ -21,13 +21,13 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     from fractile.extender.policies import valid  # late: numpy takes a tenth of a second
 
     if text is not None and not valid(text):
-        raise click.BadParameter(f"{text!r} is no policy; see docs/operate/node-policies.md")
+        raise click.BadParameter(f"{text!r} is not a policy; see docs/operate/node-policies.md")
     return text
 
 
 @click.command("up")
 @name_option
-@click.option("--nodes", type=int, help=f"How many equal nodes.  [default: {DEFAULT_NODES}]")
+@click.option("--nodes", type=int, help=f"Number of equal nodes.  [default: {DEFAULT_NODES}]")
 @click.option("--cards", metavar="CARDS", help=f"The cards of each node.  [default: '{DEFAULT_CARDS}']")
 @click.option(
     "--file",
@@ -43,22 +43,22 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     "--sharing",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="How cards may be cut (docs/operate/sharing.md); on a running cluster in force within 2 seconds. "
-    "/dev/null: no rules.",
+    help="How cards may be cut (docs/operate/sharing.md); on a running cluster, applied within 2 seconds. /dev/null: "
+    "no rules.",
 )
 @click.option(
     "--policy",
     callback=_policy,
-    help="How nodes are chosen (docs/operate/node-policies.md); on a running cluster the control plane starts again "
-    "with it.",
+    help="How nodes are chosen (docs/operate/node-policies.md); on a running cluster, the control plane restarts with "
+    "it.",
 )
 @click.option(
     "--replicas",
     type=int,
-    help="How many control planes, of which one leads (docs/operate/high-availability.md), 1 to 5.  [default: 1]",
+    help="Number of control planes, of which one leads (docs/operate/high-availability.md), 1 to 5.  [default: 1]",
 )
 @click.option(
-    "--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/operate/install.md)."
+    "--chart", is_flag=True, help="Run Fractile in pods, installed from its Helm chart (docs/operate/install.md)."
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
@@ -79,8 +79,9 @@ def command(
 ) -> None:
     """Start, or complete, a local Kubernetes cluster with simulated cards.
 
-    Real etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, as root, real kubelets with containerd; and
-    Fractile on top. Run it again after a crash or a reboot: it starts what does not run and leaves the rest alone.
+    Runs the real etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, as root, real kubelets with
+    containerd; and Fractile on top. Run it again after a crash or a reboot: it starts what does not run and leaves the
+    rest alone.
     """
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
@@ -121,7 +122,7 @@ def _rules(file: Path) -> str:
     try:
         text = _read(file, "--sharing").decode()
     except UnicodeDecodeError:
-        raise SetupError(f"{file} is no text in UTF-8; see docs/operate/sharing.md for its form") from None
+        raise SetupError(f"{file} is not UTF-8 text; see docs/operate/sharing.md for its form") from None
     sharing_file.decode(text, str(file))
     return text
 

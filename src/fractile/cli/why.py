@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     default="",
     metavar="NAMESPACE",
     shell_complete=api_server.complete_namespace,
-    help="Of the pod; the context's if not given.",
+    help="Namespace of the pod; default: that of the context.",
 )
 @click.option(
     "-o",
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     default=DEFAULT_SOURCE,
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="The ConfigMap that the control plane goes by.",
+    help="The ConfigMap with the quotas that the control plane applies.",
 )
 @api_server.cluster_options
 def command(
     pod: str, namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
 ) -> None:
-    """Say why POD waits and what would let it in; or where it runs, what it holds, and what it uses.
+    """Show why POD waits and what would make it fit; or where it runs, what it holds, and what it uses.
 
     \b
     fractile why trainer -n team-a
     fractile why team-a/trainer -o json
 
-    Nodes are judged by the code of the scheduler extender, each change that is named was tried. Everything is read from
-    the API server, what a running pod uses through it from its node's agent; nothing is written.
+    Nodes are judged by the code of the scheduler extender, and each change that is named has been tried. Everything is
+    read from the API server; what a running pod uses is read through it from the node's agent. Nothing is written.
     """
     # The report lists the doubtful pods that the feed would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())

@@ -32,7 +32,7 @@ def too_many_names(container: Container, *, bound: bool, ours: Callable[[str], b
 def names_too_many(container: str, names: int) -> str:
     return (
         f"container {quoted(container)} names {names} resources; a container that asks for GPUs may name at most "
-        f"{MOST_NAMES}, those of the GPUs included"
+        f"{MOST_NAMES}, including those of the GPUs"
     )
 
 

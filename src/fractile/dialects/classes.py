@@ -67,7 +67,8 @@ class ClassDialect:
                 if left > max(c.request.count, 1) and before - {c.request.device_class}:
                     return _malformed(
                         f"container {c.container} asks for {c.amount} {slot} after an init container with {left}, and "
-                        "by another class: kubelet would choose which; let it ask for as many, or by the same class"
+                        "by another class: kubelet would choose which devices it gets; let it ask for as many, or by "
+                        "the same class"
                     )
                 if c.role is Role.INIT:
                     left, before = max(left, c.request.count), before | {c.request.device_class}

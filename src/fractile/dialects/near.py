@@ -27,9 +27,9 @@ def misspelt(pod: Pod) -> Iterator[str]:
 
 def _wrong(resource: str) -> str:
     if resource in _ANNOTATIONS:
-        return "that is an annotation of the pod and no resource"
+        return "that is an annotation of the pod, not a resource"
     meant = nearest(resource)
-    return f"no such resource of Fractile; did you mean {meant}?" if meant else ""
+    return f"Fractile has no such resource; did you mean {meant}?" if meant else ""
 
 
 @lru_cache(maxsize=256)

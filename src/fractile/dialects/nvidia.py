@@ -97,7 +97,8 @@ class NvidiaDialect:
             if left > max(c.request.count, 1) and not alike:
                 return _malformed(
                     f"container {c.container} asks for {c.amount} {GPU} after an init container with {left}, and for "
-                    f"other amounts on each: kubelet would choose the cards; let it ask for as many, or for the same"
+                    "other amounts on each card: kubelet would choose the cards; let it ask for as many cards, or for "
+                    "the same amounts"
                 )
             if c.role is Role.INIT:
                 left, before = max(left, c.request.count), before | {_each(c.request)}

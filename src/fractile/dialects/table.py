@@ -354,7 +354,7 @@ def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: 
     families = {_family(resource).name for resource, amount in gpus.items() if amount}
     if len(families) > 1:
         wanted = sorted(resource for resource, amount in gpus.items() if amount)
-        return _malformed(container, f"asks for {' and '.join(wanted)}; ask through one family of names only")
+        return _malformed(container, f"asks for {' and '.join(wanted)}; use the names of one family only")
     found: list[ParsedRequest] = []
     for mine in filter(None, (gpus if families else {}, others)):
         dialect = _family(next(resource for resource, amount in mine.items() if amount))

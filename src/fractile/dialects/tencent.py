@@ -50,7 +50,7 @@ class Tencent:
         if core >= CARD:
             if core % CARD:
                 return _malformed(
-                    f"asks for {core} {CORE}; above {CARD} only multiples of {CARD} make sense, whole cards"
+                    f"asks for {core} {CORE}; above {CARD}, only multiples of {CARD} are allowed: whole cards"
                 )
             return ParsedRequest(CORE, core, Request(count=core // CARD, cores=WHOLE, exclusive=True))
         if not (core and blocks):
@@ -69,7 +69,8 @@ class Tencent:
                 return Refusal(
                     Code.MALFORMED,
                     f"container {c.container} asks for {c.amount} {CORE} after an init container that asks for {left}: "
-                    f"kubelet would give it parts of {cards} cards; let the init container ask for no more than it",
+                    f"kubelet would give it parts of {cards} cards; let the init container ask for no more than this "
+                    "container",
                 )
             if c.role is Role.INIT:
                 cards, left = max(cards, c.request.count), max(left, c.amount)

@@ -278,7 +278,7 @@ class Extender:
 
 
 _NODE = "k8s.node.name"
-_NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
+_NOT_READY = "Fractile is rebuilding its ledger; it will be ready in a moment"
 
 
 def _in_the_form_asked(args: ExtenderArgs, result: FilterResult) -> FilterResult:

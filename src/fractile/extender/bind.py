@@ -155,7 +155,9 @@ class Binder:
             self._feed.looked(pod)
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {pod.spec.node_name}")
         if entry.sent:
-            return Refusal(Code.ELSEWHERE, f"a Binding to {entry.placement.node} had no answer and may still arrive")
+            return Refusal(
+                Code.ELSEWHERE, f"a Binding to {entry.placement.node} got no answer and may still take effect"
+            )
         self._ledger.forget(uid)
         return None
 
@@ -265,6 +267,6 @@ def _gone(args: BindingArgs, found: Pod | None) -> Refusal:
     than is known."""
     named = f"there is no pod {quoted(args.pod_namespace)}/{quoted(args.pod_name)}"
     if found is None:
-        return Refusal(Code.GONE, f"{named}: it was deleted, or there was none")
+        return Refusal(Code.GONE, f"{named}: it was deleted, or it never existed")
     has = f"the pod of that name has UID {found.metadata.uid}"
     return Refusal(Code.GONE, f"{named} with UID {quoted(args.pod_uid)}: {has}")

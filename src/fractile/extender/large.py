@@ -113,14 +113,14 @@ def _field(value: object, name: str) -> Any:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise WireError("the request holds something that is no object")
+        raise WireError("the request holds something that is not an object")
     known = cast("dict[str, Any]", value)
     return known[name] if name in known else next((v for k, v in known.items() if k.lower() == name), None)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise WireError("the request holds a name that is no text")
+        raise WireError("the request holds a name that is not a string")
     return value
 
 
@@ -175,7 +175,7 @@ class _Reader:
             self._look(self._begin + self._at, _VALUE)
             found = self._scanned() if self._text.count("[") + self._text.count("{") < MOST_OBJECTS else None
         if found is None:
-            raise WireError("the request is no JSON, or holds a value that is larger than 2 MiB")
+            raise WireError("the request is not JSON, or holds a value that is larger than 2 MiB")
         value, end = found
         begin, self._at = self._begin + self._at, end
         return begin, self._begin + end, value
@@ -196,11 +196,11 @@ class _Reader:
             if self._at < len(self._text):
                 return self._text[self._at]
             self._look(self._begin + self._at, _WINDOW)
-        raise WireError("the request is no JSON: it ends too early, or is blank")
+        raise WireError("the request is not JSON: it ends too early, or is blank")
 
     def _take(self, wanted: str) -> None:
         if self._next() != wanted:
-            raise WireError(f"the request is no JSON: {wanted!r} is missing at byte {self._begin + self._at}")
+            raise WireError(f"the request is not JSON: {wanted!r} is missing at byte {self._begin + self._at}")
         self._at += 1
 
     def _look(self, begin: int, size: int) -> None:

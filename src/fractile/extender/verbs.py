@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 MAX_BODY = 64 * 2**20  # bytes; 5,000 full Node objects are 46 MB
 USUAL_BODY = 2 * 2**20  # bytes; 5,000 names are 0.3 MB, and 1.3 MB if each is as long as a name may be
 
-_BUG = "internal error of fractile; its log says more"
+_BUG = "internal error in Fractile; see its log"
 
 
 class Verb(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ class GateSweeper:
             self._shown.clear()
             self._gated.clear()  # what ends before our own list would never be shown
             self._alone.set()
-        raise AssertionError("an event that nobody has was set")
+        raise AssertionError("an event that no other task holds was set")
 
     def due(self) -> list[Pod]:
         """Pods whose gate is to be removed now, the oldest first."""

@@ -305,7 +305,7 @@ def _event(line: bytes, decoder: msgspec.json.Decoder[K], path: str) -> WatchEve
             return WatchEvent(kind, _only_meta.decode(raw.object).metadata, None)
         metadata, decoded = decode_leniently(decoder, raw.object, f"watch of {path}")
     except (msgspec.DecodeError, RecursionError, ValueError) as e:
-        raise WireError(f"a line of the watch of {path} is no event: {e}") from None
+        raise WireError(f"a line of the watch of {path} is not an event: {e}") from None
     return WatchEvent(kind, metadata, decoded)
 
 

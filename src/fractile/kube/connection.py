@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         if self._head is None:
             self._size += len(data)
         if not self._asked or self._whole or self._parser is None:
-            self._fail(Broken("the server says something that nobody asked for"))
+            self._fail(Broken("the server sent data without a request"))
             return
         try:
             self._parser.feed_data(data)

@@ -78,7 +78,8 @@ def load(
     if home.exists():
         return _from_kubeconfig([home], env, context)
     raise SetupError(
-        f"there is no kubeconfig: give --kubeconfig, set KUBECONFIG, or create {home}; `fractile up` makes a cluster"
+        f"there is no kubeconfig: give --kubeconfig, set KUBECONFIG, or create {home}; `fractile up` starts a local "
+        "cluster"
     )
 
 

@@ -62,7 +62,9 @@ class ExecToken:
         now: Callable[[], float] = time.time,  # expiries are wall-clock times
     ) -> None:
         if config.interactive_mode == "Always":
-            raise SetupError(f"the login program {config.command!r} needs a terminal; use one that does not")
+            raise SetupError(
+                f"the login program {config.command!r} needs a terminal; use a login program that does not"
+            )
         self._config = config
         self._folder = folder
         self._environ = environ

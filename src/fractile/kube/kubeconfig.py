@@ -117,7 +117,7 @@ def _build(
         certificate = _bytes(user.client_certificate_data, user.client_certificate, user_at, "client-certificate")
         key = _bytes(user.client_key_data, user.client_key, user_at, "client-key")
         if bool(certificate) != bool(key):
-            raise SetupError(f"{user_at} gives a client certificate without its key or the key alone; give both")
+            raise SetupError(f"{user_at} gives a client certificate without its key, or only the key; give both")
         if certificate:
             present(tls, certificate, key)
     source: TokenSource = NoToken()

@@ -108,7 +108,7 @@ class LeaderElector:
                 await self.release()
             else:
                 self._renewed = _NEVER
-                log.warning("lease not released, it runs out by itself reason=a write may still arrive")
+                log.warning("lease not released, so it will expire reason=a write may still arrive")
 
     async def acquire(self) -> None:
         """Wait until we lead."""
@@ -139,7 +139,7 @@ class LeaderElector:
                 if lease is not None and lease.spec.holder_identity == self.identity:
                     await self._write(lease, holder="")
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
-            log.warning("lease not released, it runs out by itself reason=%s", str(e) or type(e).__name__)
+            log.warning("lease not released, so it will expire reason=%s", str(e) or type(e).__name__)
 
     async def _hold(self, working: asyncio.Task[None]) -> None:
         await self.hold()

@@ -146,7 +146,7 @@ class Transport:
         if request.method != "GET":
             limit = min(limit, self._fence())
             if limit <= 0:
-                raise NotLeading("this replica does not lead; another one answers in a moment")
+                raise NotLeading("this replica does not lead; another one will answer in a moment")
         try:
             # One limit for all of it, so that an answer that arrives in drips cannot hold us up.
             async with asyncio.timeout(limit):

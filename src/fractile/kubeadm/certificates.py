@@ -39,7 +39,7 @@ def _check(name: str, file: File, now: datetime) -> None:
     except ValueError:
         raise SetupError(f"{name} holds no certificate in PEM") from None
     if b"PRIVATE KEY" in file.data:
-        raise SetupError(f"{name} holds a private key too; only the certificate belongs into it")
+        raise SetupError(f"{name} holds a private key too; it must hold only the certificate")
     for certificate in certificates:
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise SetupError(

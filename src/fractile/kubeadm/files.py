@@ -64,12 +64,12 @@ def manifest(place: NodeRoot) -> str:
     """The text of the manifest; SetupError unless this is a control-plane node as kubeadm sets it up."""
     path = place.manifest
     if not path.parent.is_dir():
-        raise SetupError(f"{path.parent} does not exist: this is no control-plane node that kubeadm has set up")
+        raise SetupError(f"{path.parent} does not exist: this is not a control-plane node that kubeadm has set up")
     _no_second(path)
     try:
         return read(path).decode()
     except UnicodeDecodeError:
-        raise SetupError(f"{path} is not what kubeadm writes: it is no UTF-8; nothing was changed") from None
+        raise SetupError(f"{path} is not what kubeadm writes: it is not UTF-8; nothing was changed") from None
 
 
 def read(path: Path) -> bytes:
@@ -79,12 +79,12 @@ def read(path: Path) -> bytes:
         if stat.S_ISLNK(described.st_mode):
             raise SetupError(f"{path} is a link; kubeadm writes a file")
         if not stat.S_ISREG(described.st_mode) or described.st_size > _LARGEST:
-            raise SetupError(f"{path} is no file of a sensible size")
+            raise SetupError(f"{path} is not a regular file of a sensible size")
         return path.read_bytes()
     except FileNotFoundError:
         raise SetupError(f"{path} does not exist") from None
     except PermissionError:
-        raise SetupError(f"{path} may not be read; root's rights are needed: run it with sudo") from None
+        raise SetupError(f"{path} cannot be read; run the command as root, for example with sudo") from None
 
 
 def _no_second(path: Path) -> None:
@@ -106,7 +106,7 @@ def alone(place: NodeRoot) -> Generator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise SetupError("another `fractile install-scheduler` is at work on this node") from None
+        raise SetupError("another `fractile install-scheduler` is running on this node") from None
     finally:
         os.close(descriptor)
 
@@ -166,7 +166,7 @@ def _is(path: Path, data: bytes) -> bool:
 
 def _folder(path: Path, mode: int) -> None:
     if path.is_symlink():
-        raise SetupError(f"{path} is a link; it must be a folder, which kube-scheduler gets mounted")
+        raise SetupError(f"{path} is a link; it must be a folder, because kube-scheduler mounts it")
     if not path.is_dir():
         path.mkdir(parents=True)
         path.chmod(mode)  # whatever the umask

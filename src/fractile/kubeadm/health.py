@@ -52,8 +52,8 @@ def check_visible(proc: Path) -> None:
     """SetupError when the node's processes are not visible, so that the new one could not be found."""
     if not (proc / "1" / "cmdline").exists():
         raise SetupError(
-            f"{proc} shows no processes of the node, so nobody would notice whether kube-scheduler runs; "
-            "mount it, or take --wait 0"
+            f"{proc} shows no processes of the node, so the command could not check whether kube-scheduler runs; mount "
+            "it, or give --wait 0"
         )
 
 

@@ -70,8 +70,8 @@ def version(manifest: Manifest, told: int | None) -> int:
     if not release.startswith(("v1.", "1.")):
         if told is None:
             raise SetupError(
-                f"the image of kube-scheduler, {manifest.image[:200]!r}, does not say its version; say it with "
-                "--kubernetes 1.28"
+                f"the image of kube-scheduler, {manifest.image[:200]!r}, does not state its version; give the version, "
+                "such as --kubernetes 1.28"
             )
         return told
     minor = scheduler_config.minor_of(release)
@@ -118,7 +118,7 @@ def apply(place: NodeRoot, change: ManifestChange, wait: Wait) -> InstallOutcome
         scheduler_health.check_visible(place.root / "proc")
     with scheduler_files.alone(place):
         if scheduler_files.manifest(place) != change.was.text:
-            raise SetupError(f"{place.manifest} has changed meanwhile; nothing was done, run it again")
+            raise SetupError(f"{place.manifest} has changed meanwhile; nothing was done, run the command again")
         _write(place, change)
         if not wait.limit:
             if not change.files:

@@ -209,7 +209,7 @@ def locked(place: ClusterLayout) -> Generator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise SetupError(
-                    f"another fractile up or down is at work on cluster {place.name}; wait until it is done"
+                    f"another fractile up or down is running for cluster {place.name}; wait until it has finished"
                 ) from None
             if not _same_file(descriptor, place.lock):
                 continue  # `down` removed the file between open and flock: lock the new one

@@ -207,11 +207,11 @@ def _whole(count: int) -> Request:
 def _unknown(name: str, index: ClassIndex) -> Refusal:
     reason = index.spoiled(name)
     if reason is not None:
-        return Refusal(Code.NO_CLASS, f"asks for class {name}, which makes no sense: {reason}")
+        return Refusal(Code.NO_CLASS, f"asks for class {name}, which is invalid: {reason}")
     return Refusal(Code.NO_CLASS, f"asks for class {name}, which does not exist")
 
 
 def _wrong_slot(asked: ContainerRequest, cls: DeviceClass) -> str:
     right = GPU_SLOT if cls.device_type == GPU else DEVICE_SLOT
     kind = "GPUs" if cls.device_type == GPU else f"devices of type {cls.device_type}"
-    return f"asks for {asked.resource} by class {cls.name}, which is of {kind}; that goes with {right}"
+    return f"asks for {asked.resource} by class {cls.name}, which is of {kind}; use {right}"

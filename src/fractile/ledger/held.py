@@ -35,7 +35,7 @@ def size(card: Card) -> int:
 def check(card: Card, held: HeldOnDevice, charge: Charge, *, slots: int) -> Refusal | None:
     """Why the card cannot take a charge in addition to what is held; None when it can."""
     if bool(charge.shares) is (card.type == GPU) or (charge.shares and (charge.memory or charge.cores)):
-        return Refusal(Code.MALFORMED, f"card {card.uuid} is a {card.type}, which is not counted like that")
+        return Refusal(Code.MALFORMED, f"card {card.uuid} is a {card.type}, which is not counted that way")
     if card.type != GPU:
         free = card.shares - held.size
         fits = charge.shares <= free

@@ -603,7 +603,7 @@ class Ledger:
                 continue
             rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, HeldOnDevice())
             if not rule.has_place(held.slices, charge.slices):
-                return Refusal(Code.NO_ROOM, f"card {place.card.index} is cut in {rule.max_slices} already")
+                return Refusal(Code.NO_ROOM, f"card {place.card.index} is already cut into {rule.max_slices}")
             for part in (s for c in placement.containers for s in c.slices if s.card == charge.card):
                 if not rule.admits(place.card.memory, memory=part.memory, cores=part.cores):
                     return Refusal(Code.TOO_LARGE, f"card {place.card.index} may not be cut into {part.memory} MiB")

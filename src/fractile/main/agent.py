@@ -53,48 +53,52 @@ log = logging.getLogger(__name__)
 
 @click.command("agent")
 @click.option("--node-name", required=True, help="The name of this node in the API.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials; in-cluster ones when not given.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; default: the in-cluster credentials."
+)
 @click.option(
     "--memory-unit",
     type=click.Choice([u.name for u in MemoryUnit]),
     default="MiB",
     show_default=True,
-    help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
+    help="What one unit of aliyun.com/gpu-mem is worth; must be the same on the control plane and all agents.",
 )
 @click.option(
     "--device-plugin-dir",
     type=click.Path(path_type=Path),
     default=_KUBELET / "device-plugins",
     show_default=True,
-    help="Where kubelet has its socket for device plugins, and the agent makes its own.",
+    help="Folder of kubelet's socket for device plugins, in which the agent creates its own.",
 )
 @click.option(
     "--pod-resources-socket",
     type=click.Path(path_type=Path),
     default=_KUBELET / "pod-resources" / "kubelet.sock",
     show_default=True,
-    help="Where kubelet says which container holds which devices.",
+    help="Socket on which kubelet reports which container holds which devices.",
 )
-@state_dir_option("Kept over restarts; the same path on the host and in the agent's container.")
+@state_dir_option("Folder for state that outlives restarts; the same path on the host and in the agent's container.")
 @click.option(
     "--shared-files",
     type=click.Choice(["auto", "memory", "disk"]),
     default="auto",
     show_default=True,
-    help="Where the one file lies that a container may write: a file system of its own, of fixed size and in memory, "
-    "or --state-dir. auto: in memory where the agent may mount.",
+    help="Where to keep the one file that a container may write. memory: a separate file system of fixed size, in "
+    "memory. disk: --state-dir. auto: memory, if the agent may mount.",
 )
-@click.option("--simulated-cards", type=click.Path(path_type=Path), help="A file of cards instead of NVML.")
+@click.option(
+    "--simulated-cards", type=click.Path(path_type=Path), help="Read the cards from this file instead of NVML."
+)
 @click.option(
     "--library-dir",
     type=click.Path(path_type=Path),
-    help="The folder of libfractile.so and fractile-arbiter; what lies beside the program when not given.",
+    help="Folder of libfractile.so and fractile-arbiter; default: the ones beside the program.",
 )
 @click.option("--no-library", is_flag=True, help="Hand out cards without enforcing anything inside the containers.")
 @click.option(
     "--simgpu-dir",
     type=click.Path(path_type=Path),
-    help="The state of simulated cards (SIMGPU_DIR), which containers share; with simgpu's own NVML as the driver.",
+    help="State of simulated cards (SIMGPU_DIR), which containers share; the driver is then simgpu's NVML.",
 )
 @click.option(
     "--context-memory",
@@ -109,7 +113,7 @@ log = logging.getLogger(__name__)
     default=FRESH,
     show_default=True,
     metavar="SECONDS",
-    help="How late a changed label of the node or of a namespace, about isolation, may be noticed.",
+    help="How late a changed isolation label of the node or of a namespace may be noticed.",
 )
 @click.option(
     "--devices",
@@ -123,21 +127,22 @@ log = logging.getLogger(__name__)
     default=Path("/proc/1/root"),
     show_default=True,
     metavar="DIR",
-    help="The node's file system, where the agent reads at its start how the container runtime hands out cards.",
+    help="Root of the node's file system, in which the agent reads at its start how the container runtime hands out "
+    "cards.",
 )
 @click.option(
     "--runtime-handlers",
     default="",
     metavar="NAME,...",
     help="Handlers of RuntimeClasses, beside runc, crun, youki and nvidia's, whose containers share the node's kernel. "
-    "Pods with GPUs and another one are refused: the library would not be loaded.",
+    "GPU pods with any other handler are refused: the library would not be loaded.",
 )
 @family_options
 @click.option(
     "--virtual-manager/--no-virtual-manager",
     default=True,
     show_default=True,
-    help="Whether containers that ask by tencent.com/vcuda-core find gpu-manager's files and socket in /etc/vcuda.",
+    help="Whether containers that request tencent.com/vcuda-core find gpu-manager's files and socket in /etc/vcuda.",
 )
 @health_options
 @usage_command_options
@@ -288,7 +293,7 @@ def _library(source: Path | None, state: Path, simulated: Path | None) -> Librar
     source = source or default_source()
     if source is None:
         log.warning(
-            "isolation state=off reason=%r", "no libfractile.so here: nothing enforces limits; give --library-dir"
+            "isolation state=off reason=%r", "no libfractile.so found, so limits are not enforced; give --library-dir"
         )
         return None
     put = partial(install, source.absolute(), state, simulated=simulated.absolute() if simulated else None)

@@ -26,7 +26,7 @@ class _Xids(click.ParamType[frozenset[int]]):
             return value
         words = [word.strip() for word in value.split(",") if word.strip()]
         if not all(word.isdecimal() and len(word) <= 6 for word in words):
-            self.fail(f"{value!r} is no list of XIDs such as 61,74", param, ctx)
+            self.fail(f"{value!r} is not a list of XIDs such as 61,74", param, ctx)
         return frozenset(map(int, words))
 
 
@@ -48,14 +48,14 @@ def health_options(command: F) -> F:
                 type=_Xids(),
                 default="",
                 envvar="FRACTILE_IGNORE_XIDS",
-                help="XIDs, separated by commas, that take no card out.",
+                help="XIDs, separated by commas, after which a card stays in service.",
             ),
             click.option(
                 "--sick-xids",
                 type=_Xids(),
                 default="",
                 envvar="FRACTILE_SICK_XIDS",
-                help="XIDs that take a card out until it is reset or --reset-minutes have passed.",
+                help="XIDs that take a card out of service until it is reset or --reset-minutes have passed.",
             ),
             click.option(
                 "--passing-minutes",
@@ -63,7 +63,7 @@ def health_options(command: F) -> F:
                 default=_DEFAULT.passes / _MINUTE,
                 show_default=True,
                 envvar="FRACTILE_PASSING_MINUTES",
-                help="How long a card stays out after an error that passes by itself.",
+                help="How long a card stays out of service after an error that passes without a reset.",
             ),
             click.option(
                 "--reset-minutes",
@@ -71,7 +71,7 @@ def health_options(command: F) -> F:
                 default=_DEFAULT.reset / _MINUTE,
                 show_default=True,
                 envvar="FRACTILE_RESET_MINUTES",
-                help="How long a card stays out after an error that needs a reset, when no reset is seen.",
+                help="How long a card stays out of service after an error that needs a reset, if no reset is seen.",
             ),
             click.option(
                 "--cooling-minutes",
@@ -79,7 +79,7 @@ def health_options(command: F) -> F:
                 default=_DEFAULT.cool / _MINUTE,
                 show_default=True,
                 envvar="FRACTILE_COOLING_MINUTES",
-                help="How long a card that was too hot must have been cool before it returns.",
+                help="How long an overheated card must have been cool before it returns to service.",
             ),
             click.option(
                 "--kernel-log",
@@ -87,7 +87,8 @@ def health_options(command: F) -> F:
                 default="/dev/kmsg",
                 show_default=True,
                 envvar="FRACTILE_KERNEL_LOG",
-                help='Where the driver names the process behind an XID, so that only its pod is told; "": nowhere.',
+                help="Kernel log in which the driver names the process behind an XID, so that only its pod gets the "
+                'event; "": none.',
             ),
         )
     ):

@@ -57,13 +57,13 @@ _OPTIONS = (
         show_default=True,
         metavar="[HOST]:PORT",
         callback=_address,
-        help='Where /metrics, /usage and /healthz are answered; "" for nowhere.',
+        help='Address that serves /metrics, /usage and /healthz; "" for none.',
     ),
     click.option(
         "--metrics-tls-cert",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Answer there over TLS, with the certificate of this PEM file; it is read again when it changes.",
+        help="Serve that address over TLS, with the certificate in this PEM file; it is read again when it changes.",
     ),
     click.option(
         "--metrics-tls-key",
@@ -76,9 +76,9 @@ _OPTIONS = (
         type=click.Choice(["warn", "evict", "evict-all"]),
         default="warn",
         show_default=True,
-        help="What to do about a pod that uses a card around its limits. warn: an event. evict: an event, and pods "
-        "that hold nothing of the card, or took the library away from their container, are evicted. evict-all: also "
-        "others that hold a part of it. A new release of the chart and deploy/agent.yaml say evict.",
+        help="What to do about a pod that uses a card around its limits. warn: an event. evict: an event, and eviction "
+        "of pods that hold no part of the card or removed the library from their container. evict-all: also eviction "
+        "of pods that hold a part of it. A new release of the chart, and deploy/agent.yaml, set evict.",
     ),
     click.option(
         "--outside-ledger-grace",
@@ -86,7 +86,7 @@ _OPTIONS = (
         default=GRACE,
         show_default=True,
         metavar="SECONDS",
-        help="How long such use must last until the pod is evicted; one pod in a minute at most.",
+        help="How long such use must last before the pod is evicted; at most one pod a minute is.",
     ),
 )
 

@@ -17,10 +17,10 @@ _MOST = 4096  # bytes of an answer
 
 
 @click.command("alive")
-@state_dir_option("That of the agent.")
+@state_dir_option("State directory of the agent.")
 @click.option("--timeout", type=click.FloatRange(0.1, 60), default=4.0, show_default=True, metavar="SECONDS")
 def command(state_dir: Path, timeout: float) -> None:
-    """Ask the agent of this node whether it lives. Exit status 0: it does."""
+    """Check that the agent of this node is alive. Exit status 0: it is."""
     path = state_dir / "debug.sock"
     try:
         answer = _asked(path, timeout)

@@ -14,44 +14,44 @@ from fractile.model.words import printable
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("fractile.cli.up", "Start a local Kubernetes cluster with simulated cards and Fractile on it."),
     "down": ("fractile.cli.down", "Stop a local cluster and remove what it left on this machine."),
-    "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
+    "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold them."),
     "classes": ("fractile.cli.classes", "Show the classes of devices that containers can ask for by name."),
-    "devices": ("fractile.cli.devices", "Show cards and other devices one by one, and who holds them."),
+    "devices": ("fractile.cli.devices", "Show cards and other devices one by one, and the pods that hold them."),
     "allocations": (
         "fractile.cli.allocations",
-        "Show what pods take of every resource of every node, ours or not.",
+        "Show what pods request of every resource of every node, Fractile's or not.",
     ),
-    "quota": ("fractile.cli.quota", "Show what namespaces may hold of cards, and what they hold."),
-    "why": ("fractile.cli.why", "Say why a pod waits, or where it runs, what it holds and what it uses."),
-    "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
+    "quota": ("fractile.cli.quota", "Show how many cards each namespace may hold, and how many it holds."),
+    "why": ("fractile.cli.why", "Show why a pod waits, or where it runs, what it holds and what it uses."),
+    "top": ("fractile.cli.top", "Show what cards and containers use now; on a terminal, continuously."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
-    "debug-state": ("fractile.cli.debug_state", "Print what a running agent or control plane believes."),
+    "debug-state": ("fractile.cli.debug_state", "Print the internal state of a running agent or control plane."),
     "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),
-    "score": ("fractile.cli.score", "Show what nodes of a file score for a pod, term by term."),
+    "score": ("fractile.cli.score", "Show how kube-scheduler scores the nodes of a file for a pod, term by term."),
     "scheduler-config": (
         "fractile.cli.scheduler_config",
-        "Print a configuration of kube-scheduler that packs nodes and asks Fractile.",
+        "Print a kube-scheduler configuration that packs nodes and calls Fractile's extender.",
     ),
     "install-scheduler": (
         "fractile.cli.install_scheduler",
-        "Tell kube-scheduler of this kubeadm node to ask Fractile, or put it back as it was.",
+        "Make kube-scheduler of this kubeadm node call Fractile's extender, or undo that.",
     ),
-    "plan": ("fractile.cli.plan", "Say what fits, why pods wait, how many nodes to add, and what could be moved."),
+    "plan": ("fractile.cli.plan", "Show what fits, why pods wait, how many nodes to add, and what could be moved."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
-    "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, and start nothing."),
+    "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, without starting anything."),
     "completion": ("fractile.cli.completion", "Print the tab completion script for bash, zsh or fish."),
     "control-plane": ("fractile.main.control_plane", "Run the scheduler extender and the controllers."),
     "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
-    "alive": ("fractile.main.alive", "Ask the agent of this node whether it lives, for kubelet's probe."),
+    "alive": ("fractile.main.alive", "Check that the agent of this node is alive, for kubelet's probe."),
     "simulated-cards": (
         "fractile.lab.programs.simulated_cards",
-        "Write the file of simulated cards of a node without GPUs.",
+        "Write the file of simulated cards for a node without GPUs.",
     ),
-    "service-proxy": ("fractile.lab.programs.service_proxy", "Play kube-proxy for the Services of a local cluster."),
+    "service-proxy": ("fractile.lab.programs.service_proxy", "Stand in for kube-proxy in a local cluster."),
     "replica-proxy": (
         "fractile.lab.programs.replica_proxy",
-        "Lead to the control plane that leads, of several on a machine.",
+        "Forward connections to the leading one of several control planes on this machine.",
     ),
     "hollow-node": ("fractile.lab.programs.hollow_node", "Run a node without kubelet for clusters without root."),
 }
@@ -108,7 +108,11 @@ def main(argv: list[str] | None = None, prog: str = "fractile") -> None:
         if isinstance(cause, FractileError | OSError):
             _fail(e, str(cause), debug=debug)
         # The last resort: a bug, reported without a traceback.
-        _fail(e, f"unexpected {type(cause).__name__}: {cause}; run again with --debug and report it", debug=debug)
+        _fail(
+            e,
+            f"unexpected {type(cause).__name__}: {cause}; run the command again with --debug, and report the error",
+            debug=debug,
+        )
     else:
         sys.exit(status if isinstance(status, int) else 0)
 

@@ -38,7 +38,9 @@ from fractile.serving.clients import OPEN_TO_ALL, clients_of
 from fractile.serving.https_server import Options, serve
 
 _SERVING = (
-    click.option("--listen", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Where to serve."),
+    click.option(
+        "--listen", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Address to serve on."
+    ),
     click.option("--tls-cert", type=click.Path(path_type=Path), help="Serving certificate (PEM)."),
     click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM)."),
     click.option(
@@ -47,19 +49,20 @@ _SERVING = (
         type=click.Path(path_type=Path),
         multiple=True,
         help="PEM file of the certificate authority (CA) that signs the certificates of the extender's callers; may be "
-        "given again. Required, unless --insecure-open-extender is given.",
+        "repeated. Required, unless --insecure-open-extender is given.",
     ),
     click.option(
         "--client-name",
         "client_names",
         multiple=True,
         metavar="NAME",
-        help="A common name that such a certificate must have, such as system:kube-scheduler; may be given again.",
+        help="Common name that such a certificate must have, such as system:kube-scheduler; may be repeated.",
     ),
     click.option(
         "--insecure-open-extender",
         is_flag=True,
-        help="Without --client-ca: anybody who reaches the port may bind waiting GPU pods (docs/operate/security.md).",
+        help="Without --client-ca: any client that reaches the port may bind waiting GPU pods "
+        "(docs/operate/security.md).",
     ),
 )
 
@@ -78,14 +81,16 @@ def _server(
 
 
 @click.command("control-plane")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials; in-cluster ones when not given.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file; default: the in-cluster credentials."
+)
 @grouped("server", _SERVING, _server)
 @click.option(
     "--memory-unit",
     type=click.Choice([u.name for u in MemoryUnit]),
     default="MiB",
     show_default=True,
-    help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
+    help="What one unit of aliyun.com/gpu-mem is worth; must be the same on the control plane and all agents.",
 )
 @family_options
 @scoring_options
@@ -123,8 +128,8 @@ def command(
     """Run the scheduler extender and the controllers.
 
     kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize, /scheduler/bind and
-    /scheduler/preempt. /healthz answers while the process lives, /readyz while this replica leads and its ledger is
-    rebuilt from the API server.
+    /scheduler/preempt. /healthz answers while the process is alive, /readyz while this replica leads and its ledger
+    is rebuilt from the API server.
     """
     set_up_logging(log_level, log_format)
     options = ControlPlaneOptions(

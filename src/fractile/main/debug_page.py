@@ -34,11 +34,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
 
-_WHO = "a token of somebody who may `get` the path /debug/state (ClusterRole fractile:debug)"
+_WHO = "a token whose user may `get` the path /debug/state (ClusterRole fractile:debug)"
 _ANSWERS = {
-    May.STRANGER: (401, "the API server does not know this token, or it has expired; make a new one"),
+    May.STRANGER: (401, "the API server does not accept this token, or the token has expired; create a new one"),
     May.NO: (403, f"the API server does not allow it; this needs {_WHO}"),
-    May.UNKNOWN: (503, "the API server cannot be asked who you are; try again, or use the token of --debug-token-file"),
+    May.UNKNOWN: (
+        503,
+        "the API server does not answer, so the token cannot be checked; try again, or use the token of "
+        "--debug-token-file",
+    ),
 }
 
 
@@ -75,7 +79,7 @@ class Debug:
 
     async def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
-            return _refusal(405, "this can be read only")
+            return _refusal(405, "this page is read-only")
         status, why = await self._why_not(request)
         if why:
             log.warning("debug refused client=%r status=%d reason=%r", _client(request), status, why)
@@ -93,9 +97,13 @@ class Debug:
         if scheme.lower() != "bearer" or not token:
             return 401, f"this needs `Authorization: Bearer TOKEN` with {_WHO}"
         if not (token.isascii() and token.isprintable()):
-            return 401, "this is no token"
+            return 401, "this is not a token"
         if request.url.scheme != "https" and not _is_local(request):
-            return 403, "a token must not travel unencrypted; serve with --tls-cert, or ask from the machine itself"
+            return (
+                403,
+                "a token must not be sent unencrypted; serve with --tls-cert, or send the request from the machine "
+                "itself",
+            )
         if self._is_local_token(token):
             return 200, ""
         return _ANSWERS.get(await self._reviewer.may(token, path=PATH), (200, ""))
@@ -121,7 +129,7 @@ def option(command: Command) -> Command:
         "--debug-token-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Whoever has the token in this file may see /debug/state, also while the API server is away.",
+        help="A client with the token in this file may read /debug/state, even while the API server is unavailable.",
     )
     return added(command)
 
@@ -158,7 +166,7 @@ def check_token_file(file: Path | None) -> None:
     except OSError as e:
         raise SetupError(f"--debug-token-file {file} cannot be read: {e.strerror}") from None
     if len(known) < _SHORTEST:
-        raise SetupError(f"--debug-token-file {file} holds less than {_SHORTEST} characters; write a longer token")
+        raise SetupError(f"--debug-token-file {file} holds fewer than {_SHORTEST} characters; write a longer token")
 
 
 def _refusal(status: int, why: str) -> Response:

@@ -21,7 +21,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str) -> f
     unknown = sorted(names - table.NAMES)
     if unknown or not names:
         known = ", ".join(sorted(table.NAMES))
-        raise click.BadParameter(f"{' and '.join(unknown) or 'nothing'} is no family of names; choose among {known}")
+        raise click.BadParameter(f"{' and '.join(unknown) or 'nothing'} is not a family of names; choose among {known}")
     return names
 
 
@@ -32,7 +32,7 @@ _OPTIONS = (
         show_default=True,
         metavar="NAME,...",
         callback=_names,
-        help="The families of resource names that are served; the same on control plane and agents.",
+        help="Families of resource names to serve; must be the same on the control plane and all agents.",
     ),
     click.option(
         "--slots-per-card",
@@ -40,7 +40,8 @@ _OPTIONS = (
         type=click.IntRange(1, _MOST),
         default=SLOTS,
         show_default=True,
-        help="How many containers a card serves through nvidia.com/gpu; the same on control plane and agents.",
+        help="How many containers a card serves through nvidia.com/gpu; must be the same on the control plane and all "
+        "agents.",
     ),
 )
 

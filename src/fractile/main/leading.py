@@ -41,7 +41,7 @@ DEFAULT_LEASE = "fractile-system/fractile-control-plane"
 
 QUIET = BIND_SECONDS + 0.5  # after a change of the lease nothing is admitted for this long: old writes may still arrive
 
-WAITS = "this replica of fractile waits until it leads; ask the one that is ready"
+WAITS = "this replica of Fractile does not lead; send the request to the one that is ready"
 
 
 class LeaseOptions(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ _OPTIONS = (
         default=int(DEFAULT.duration),
         show_default=True,
         metavar="SECONDS",
-        help="How long a leader that does not answer any more is waited for.",
+        help="How long after a leader's last answer another replica takes over.",
     ),
 )
 

@@ -95,7 +95,7 @@ def log_options(command: Command) -> Command:
             default="text",
             show_default=True,
             type=click.Choice(["text", "json"]),
-            help="text: key=value; json: one object a line.",
+            help="text: key=value; json: one object per line.",
         ),
         click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"])),
     ):

@@ -14,7 +14,7 @@ def leads_of(texts: tuple[str, ...]) -> dict[str, int]:
     for text in texts:
         profile, _, steps = text.rpartition("=")
         if not (profile and steps.isascii() and steps.isdigit() and int(steps[:4]) <= MAX_SCORE):
-            raise click.BadParameter(f"{text!r} is not PROFILE=STEPS with 0 to {MAX_SCORE} steps; 0 is never")
+            raise click.BadParameter(f"{text!r} is not PROFILE=STEPS with 0 to {MAX_SCORE} steps; 0 means never")
         leads[profile] = int(steps)
     return leads
 
@@ -29,8 +29,8 @@ _OPTIONS = (
         type=click.IntRange(1, BEST),
         default=BEST,
         show_default=True,
-        help="How many nodes the filter names at most when more fit. With 1 kube-scheduler's own preferences count "
-        "only for pods that have some themselves.",
+        help="Most nodes that the filter names when more fit. With 1, kube-scheduler's own preferences count only for "
+        "pods that have preferences themselves.",
     ),
     click.option(
         "--clear-lead",
@@ -38,9 +38,9 @@ _OPTIONS = (
         multiple=True,
         metavar="PROFILE=STEPS",
         callback=_leads,
-        help="A node that is better than all others by so many steps of our scores is named alone, for pods of that "
-        "profile of kube-scheduler: default-scheduler=2 where its weights are the default ones and ours is 100. "
-        "May be given again.",
+        help="For pods of this kube-scheduler profile, a node that is better than all others by this many steps of "
+        "Fractile's scores is the only one named: default-scheduler=2 where the profile has the default weights and "
+        "Fractile's is 100. May be repeated.",
     ),
 )
 

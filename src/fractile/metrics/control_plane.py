@@ -16,7 +16,10 @@ LIMIT = 20_000  # series; two for each limit, and one for each class, model and 
 CONTROL_PLANE = Family("fractile_control_plane", "info", "The control plane.", ("version",))
 READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is rebuilt.", ())
 OPEN = Family(
-    "fractile_control_plane_insecure_open", "gauge", "Whether anybody may call the extender, without a certificate.", ()
+    "fractile_control_plane_insecure_open",
+    "gauge",
+    "Whether any client may call the extender without a certificate.",
+    (),
 )
 CERTIFIED = Family(
     "fractile_control_plane_webhook_certificate", "gauge", "Whether the webhook of the leader holds a certificate.", ()
@@ -30,21 +33,21 @@ HANDSHAKES = Family(
 NODES = Family("fractile_ledger_nodes", "gauge", "Nodes with cards that take pods.", ())
 CARDS = Family("fractile_ledger_cards", "gauge", "Cards and other devices that take pods.", ())
 PODS = Family("fractile_ledger_pods", "gauge", "Pods that hold cards.", ("state",))
-CONFLICTS = Family("fractile_ledger_conflicts", "gauge", "Pods whose placement the cards cannot bear.", ())
+CONFLICTS = Family("fractile_ledger_conflicts", "gauge", "Pods whose placement exceeds what the cards have.", ())
 DRIFT = Family("fractile_ledger_drift", "counter", "Holds that differed from the API server, and were corrected.", ())
-FAULTS = Family("fractile_control_plane_faults", "counter", "Objects that brought out an error of ours.", ("task",))
+FAULTS = Family("fractile_control_plane_faults", "counter", "Objects that caused an error in Fractile.", ("task",))
 WAITING = Family("fractile_waiting_pods", "gauge", "Pods that ask for cards and are bound to no node.", ())
-QUOTA_READ = Family("fractile_quota_read", "gauge", "Whether the ConfigMap of quotas makes sense.", ())
+QUOTA_READ = Family("fractile_quota_read", "gauge", "Whether the ConfigMap of quotas is valid.", ())
 QUOTA_NAMES = Family("fractile_quota_namespaces", "gauge", "Namespaces that the quotas in force name.", ())
 LIMITS = Family("fractile_quota_limit_cards", "gauge", "Cards that a namespace may hold.", ("namespace", "model"))
-USED = Family("fractile_quota_used_cards", "gauge", "Cards that it holds of that limit.", ("namespace", "model"))
+USED = Family("fractile_quota_used_cards", "gauge", "Cards that it holds under that limit.", ("namespace", "model"))
 HELD = Family(
     "fractile_namespace_held_cards", "gauge", "Cards that a namespace holds.", ("namespace", "class", "model", "pool")
 )
 PLACING = Family("fractile_placement_pods", "gauge", "Pods whose node is chosen over all nodes.", ("state",))
 DECISIONS = Family("fractile_placement_decisions", "counter", "Decisions on the node of a pod.", ("decision",))
 ENDED = Family("fractile_placement_reservations_ended", "counter", "Ends of a pod's reservation.", ("how",))
-GATES = Family("fractile_placement_gates_removed", "counter", "Scheduling gates that were taken away.", ("by",))
+GATES = Family("fractile_placement_gates_removed", "counter", "Scheduling gates that were removed.", ("by",))
 NOMINATION = Family("fractile_placement_nomination_seconds", "histogram", "From seeing a pod to nominating it.", ())
 CPU = Family("process_cpu_seconds", "counter", "Processor time of the control plane.", ())
 RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the control plane.", ())

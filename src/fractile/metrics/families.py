@@ -24,7 +24,7 @@ PEAK = Family("fractile_container_memory_peak_bytes", "gauge", "Most that it eve
 DRIVER = Family("fractile_container_memory_driver_bytes", "gauge", "Held by its processes, by the driver.", _SLICE)
 REFUSALS = Family("fractile_container_memory_refusals", "counter", "Allocations refused beyond the quota.", _SLICE)
 CORES = Family("fractile_container_cores_request_ratio", "gauge", "Share of the card that is guaranteed.", _SLICE)
-CORES_LIMIT = Family("fractile_container_cores_limit_ratio", "gauge", "Share that is never passed; 0: none.", _SLICE)
+CORES_LIMIT = Family("fractile_container_cores_limit_ratio", "gauge", "Share that is never exceeded; 0: none.", _SLICE)
 BUSY = Family("fractile_container_utilization_ratio", "gauge", "Time with its kernels, by the driver.", _SLICE)
 SHARE = Family("fractile_container_share_held_ratio", "gauge", "Share of the last seconds, by the arbiter.", _SLICE)
 HELD = Family("fractile_container_held_seconds", "counter", "Time that it held the card, by the arbiter.", _SLICE)
@@ -34,7 +34,7 @@ GPU_TIME = Family("fractile_container_gpu_seconds", "counter", "GPU time, as its
 LAUNCHES = Family("fractile_container_launches", "counter", "Kernels launched while paced.", _SLICE)
 PROCESSES = Family("fractile_container_processes", "gauge", "Live processes that its ledger knows.", _CONTAINER)
 ISOLATED = Family("fractile_container_isolated", "gauge", "Whether its limits are enforced.", _CONTAINER)
-READABLE = Family("fractile_container_ledger_readable", "gauge", "Whether its ledger makes sense.", _CONTAINER)
+READABLE = Family("fractile_container_ledger_readable", "gauge", "Whether its ledger is valid.", _CONTAINER)
 
 OUTSIDE = Family(
     "fractile_outside_ledger_bytes",
@@ -43,8 +43,10 @@ OUTSIDE = Family(
     (*_SLICE, "kind"),
 )
 OUTSIDE_FOUND = Family("fractile_outside_ledger_findings", "counter", "Such uses found.", (*_NODE, "kind"))
-EVICTIONS = Family("fractile_outside_ledger_evictions", "counter", "Pods evicted because of it.", _NODE)
-KILLS = Family("fractile_outside_ledger_kills", "counter", "Processes that outlived that.", (*_NODE, "outcome"))
+EVICTIONS = Family("fractile_outside_ledger_evictions", "counter", "Pods evicted because of such use.", _NODE)
+KILLS = Family(
+    "fractile_outside_ledger_kills", "counter", "Processes that outlived such an eviction.", (*_NODE, "outcome")
+)
 
 AGENT = Family("fractile_agent", "info", "The node agent.", (*_NODE, "version"))
 RUNTIME = Family(
@@ -57,8 +59,8 @@ AUDIT_UP = Family("fractile_agent_audit_up", "gauge", "Whether the driver's proc
 ARBITER_UP = Family("fractile_agent_arbiter_up", "gauge", "Whether the arbiter answers.", _NODE)
 LOOK_TIME = Family("fractile_agent_look_timestamp_seconds", "gauge", "When these figures were read.", _NODE)
 LOOK_SPENT = Family("fractile_agent_look_duration_seconds", "gauge", "How long reading them took.", _NODE)
-LOOKS = Family("fractile_agent_looks", "counter", "Times that they were read.", _NODE)
-LOOKS_LATE = Family("fractile_agent_looks_late", "counter", "Times that reading took too long.", _NODE)
+LOOKS = Family("fractile_agent_looks", "counter", "How often these figures were read.", _NODE)
+LOOKS_LATE = Family("fractile_agent_looks_late", "counter", "How often reading took too long.", _NODE)
 VCUDA = Family(
     "fractile_virtual_manager_registrations", "counter", "Registrations by gpu-manager's library.", (*_NODE, "outcome")
 )

@@ -162,7 +162,7 @@ class NvmlMeter:
         try:
             return function()
         except refusals(self._nvml) as e:
-            log.debug("nvml does not say reason=%s", e)
+            log.debug("nvml gives no answer reason=%s", e)
             return None
 
 

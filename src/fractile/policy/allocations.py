@@ -120,7 +120,7 @@ def allocations(nodes: Iterable[CountedNode], pods: Iterable[CountedPod], shown:
     known = sorted(nodes, key=lambda n: n.metadata.name)
     gone = sorted(taken.keys() - {node.metadata.name for node in known})
     if gone:
-        problems.append(f"pods are bound to nodes that are not there: {_listed(gone)}")
+        problems.append(f"pods are bound to nodes that do not exist: {_listed(gone)}")
     found: list[NodeLines] = []
     for node in known:
         if shown.node(node.metadata.name):

@@ -105,7 +105,7 @@ def notice(state: CardHealth, event: CardEvent, *, now: float, rules: HealthRule
 def hung(state: CardHealth, *, now: float, rules: HealthRules) -> CardHealth:
     """The state when a driver call about this card has not returned for a long time."""
     return _settled(
-        _with(state, _condition("DriverHangs", "the driver does not return when asked about it", now)),
+        _with(state, _condition("DriverHangs", "driver calls about it do not return", now)),
         now=now,
         rules=rules,
     )
@@ -132,7 +132,10 @@ def verdict(state: CardHealth) -> HealthVerdict:
         until = None if any(t.condition for t in state.troubles) else max(t.over for t in state.troubles)
         return HealthVerdict(False, worst.reason, worst.message, state.since, until)
     times = len(state.sicknesses)
-    message = f"{worst.message}; that is over, but it was sick {times} times of late and is watched for a while"
+    message = (
+        f"{worst.message}; that is over, but it was unhealthy {times} times recently, so it stays out of service for a "
+        "while"
+    )
     return HealthVerdict(False, worst.reason, message, state.since, state.quiet)
 
 
@@ -159,14 +162,14 @@ def _from_event(event: CardEvent, *, now: float, rules: HealthRules) -> Trouble 
     hold = holds.get(known.kind)
     if hold is None:
         return None
-    advice = {XidKind.RESET: "; it should be reset", XidKind.REPLACE: "; somebody must look at the hardware"}
+    advice = {XidKind.RESET: "; it should be reset", XidKind.REPLACE: "; its hardware must be inspected"}
     message = f"XID {event.xid}: {known.text}{advice.get(known.kind, '')}"
     return Trouble(f"Xid{event.xid}", message, now, now, hold, cured=True)
 
 
 def _found(state: CardHealth, reading: HealthReading | None, *, now: float, rules: HealthRules) -> Iterator[Trouble]:
     if reading is None:
-        yield _condition("CardGone", "the driver does not list it any more", now)
+        yield _condition("CardGone", "the driver no longer lists it", now)
     elif reading.card is None:
         yield from _silent(state, reading, now)
     else:
@@ -179,9 +182,11 @@ def _found(state: CardHealth, reading: HealthReading | None, *, now: float, rule
 def _silent(state: CardHealth, reading: HealthReading, now: float) -> Iterator[Trouble]:
     match reading.silence:
         case Silence.LOST:
-            yield _condition("CardLost", "it does not answer on the bus; it returns when it answers again", now)
+            yield _condition(
+                "CardLost", "it does not answer on the bus; it returns to service when it answers again", now
+            )
         case Silence.RESET_REQUIRED:
-            yield _condition("ResetRequired", "the driver says that it must be reset", now)
+            yield _condition("ResetRequired", "the driver reports that it must be reset", now)
         case _:
             if state.failures >= _ERRORS:
                 yield _condition("DriverError", f"the driver cannot read it ({reading.error or 'unknown error'})", now)
@@ -191,7 +196,7 @@ def _conditions(reading: HealthReading, now: float) -> Iterator[Trouble]:
     if reading.repair_failed:
         yield _condition("RepairFailed", "its memory has errors and no spare rows left; it should be replaced", now)
     if reading.reset_wanted:
-        yield _condition("ResetRequired", "the driver says that it must be reset", now)
+        yield _condition("ResetRequired", "the driver reports that it must be reset", now)
     if reading.prohibited:
         yield _condition("ComputeProhibited", "its compute mode is 'prohibited'; set it with nvidia-smi -c 0", now)
     if reading.partitioned:
@@ -208,7 +213,7 @@ def _heat(state: CardHealth, reading: HealthReading, *, now: float, rules: Healt
     lasting = state.hot is not None and now - state.hot >= rules.hot
     burning = reading.shutdown_at is not None and heat >= reading.shutdown_at
     if lasting or burning or (sick and heat > limit - _COOLER):
-        message = f"it reached the {limit} °C at which it slows down; see to its cooling"
+        message = f"it reached the {limit} °C at which it slows down; check its cooling"
         yield Trouble("Overheated", message, now, now, rules.cool, condition=True)
 
 

@@ -32,7 +32,7 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
     if DAMAGED in outside.spared and outside.kind != "no-slice":
         return (
             f"{process} {uses} {held} of card {outside.card} around Fractile's library, which was damaged on the node: "
-            "the node is at fault, not the pod; delete the pod, so that it starts with a whole library"
+            "the node is at fault, not the pod; delete the pod, so that it starts with an intact library"
         )
     match outside.kind:
         case "no-slice":
@@ -54,9 +54,8 @@ def sentence(outside: Outside, node: str, *, past: bool = False) -> str:
             )
         case "not-in-ledger":
             return (
-                f"{process} {uses} {held} of card {outside.card} around Fractile's library; see that "
-                "/etc/ld.so.preload of the image and of its programs is left alone, and that programs are not linked "
-                "statically"
+                f"{process} {uses} {held} of card {outside.card} around Fractile's library; make sure that neither the "
+                "image nor its programs change /etc/ld.so.preload, and that programs are not linked statically"
             )
         case "over-ledger":
             return (

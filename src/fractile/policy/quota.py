@@ -60,7 +60,7 @@ class Allowance(msgspec.Struct, frozen=True):
         if self.pools is None or place.pool in self.pools:
             return None
         pools = " or ".join(sorted(self.pools))
-        here = f"is in pool {place.pool}" if place.pool else "is in none"
+        here = f"is in pool {place.pool}" if place.pool else "is in no pool"
         return _refusal(f"namespace {self.namespace} may use nodes of pool {pools} only, and this one {here}")
 
     def opened(self, state: NodeState, place: NodePlace) -> NodeState:
@@ -298,7 +298,7 @@ def _short(namespace: str, limit: QuotaLimit, held: int, taken: int) -> str:
 def _not_given(namespace: str, limits: Sequence[QuotaLimit], model: Model) -> str:
     names = ", ".join(limit.name for limit in limits if limit.percent)
     given = f"{names} only" if names else "no cards"
-    return f"namespace {namespace} may hold {given}, and this is {model[0] or model[1]}"
+    return f"namespace {namespace} may hold {given}, but this card is {model[0] or model[1]}"
 
 
 def _with(state: NodeState, cards: Iterable[CardState]) -> NodeState:

@@ -36,7 +36,7 @@ XIDS: Mapping[int, Xid] = {
         XidKind.APPLICATION,
         {
             8: "a channel of a program stopped",
-            11: "a program sent commands that make no sense",
+            11: "a program sent invalid commands",
             13: "a program's kernel raised an exception, such as an access out of bounds",
             25: "a program sent an illegal command stream",
             31: "a program touched memory that is not mapped",
@@ -44,7 +44,7 @@ XIDS: Mapping[int, Xid] = {
             43: "a program's work was stopped after its own error",
             45: "work of a program was cleared away after an earlier error, or because it was killed",
             68: "the video decoder met an error in a program's stream",
-            69: "a program used an engine in a way that it does not know",
+            69: "a program used an engine in a way that it does not support",
             109: "a program's context could not be switched away in time",
         },
     ),

@@ -107,7 +107,7 @@ class QuotaKeeper:
         try:
             quotas = quota_file.decode(kept, f"ConfigMap {self._location}, where quotas are kept")
         except WireError as e:
-            raise WireError(f"{e}; it is written again when {self._source} makes sense") from None
+            raise WireError(f"{e}; it is written again when {self._source} is valid") from None
         self._recall(quotas)
 
     async def _rest(self, seconds: float) -> None:

@@ -31,7 +31,9 @@ _DETACH = 2 | 8  # MNT_DETACH | UMOUNT_NOFOLLOW
 _INODES = 2  # the folder and the file
 _PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHANGED = "was changed while it was made; the container's processes can write there: end them, or delete the pod"
+_CHANGED = (
+    "was changed while it was being created; the container's processes can write there: end them, or delete the pod"
+)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -37,7 +37,7 @@ def read(path: Path) -> ContainerLimits:
             if len(data) != page.SIZE or (_sequence(data) == _sequence(again) and _sequence(data) % 2 == 0):
                 return page.decode(data)
             time.sleep(_PAUSE)
-    raise WireError(f"{path} is half changed: its writer died, or a page that never rests is no page")
+    raise WireError(f"{path} is half written: its writer died, or it is not a limits page")
 
 
 class PageVersion:

@@ -63,7 +63,7 @@ def encode(limits: ContainerLimits, *, sequence: int = 0, arbiter: int = 0) -> b
     if len(limits.cards) > MAX_CARDS:
         raise WireError(f"a container cannot hold {len(limits.cards)} cards; the limits page takes {MAX_CARDS}")
     if len({c.uuid for c in limits.cards}) < len(limits.cards) or not all(c.uuid for c in limits.cards):
-        raise WireError("the limits page needs another name for each card")
+        raise WireError("the limits page needs a different name for each card")
     data = bytearray(SIZE)
     LIMITS.put(data, 0, "magic", layout.LIMITS_MAGIC)
     LIMITS.put(data, 0, "version", layout.VERSION)
@@ -101,21 +101,21 @@ def decode(data: bytes) -> ContainerLimits:
         generation=LIMITS.get(data, 0, "region_generation"),
     )
     if encode(limits, sequence=LIMITS.get(data, 0, "sequence"), arbiter=LIMITS.get(data, 0, "arbiter")) != data:
-        raise WireError("the limits page holds something where nothing belongs")
+        raise WireError("the limits page has data where it must be empty")
     return limits
 
 
 def _check_frame(data: bytes) -> None:
     if data.startswith(FIRST_VERSION):
-        raise WireError("the limits file is the text of an earlier release, version 1; it grants nothing any more")
+        raise WireError("the limits file is the text of an earlier release, version 1; it no longer grants anything")
     if len(data) < _CARDS or LIMITS.get(data, 0, "magic") != layout.LIMITS_MAGIC:
-        raise WireError("the file is no limits page")
+        raise WireError("the file is not a limits page")
     if (version := LIMITS.get(data, 0, "version")) != layout.VERSION:
         raise WireError(f"the limits page has version {version}; this Fractile reads version {layout.VERSION}")
     if len(data) != SIZE or LIMITS.get(data, 0, "size") != SIZE or LIMITS.get(data, 0, "end") != layout.END_MAGIC:
-        raise WireError(f"the limits page is cut short or damaged: {len(data)} bytes, {SIZE} belong there")
+        raise WireError(f"the limits page is cut short or damaged: {len(data)} bytes instead of {SIZE}")
     if LIMITS.get(data, 0, "sequence") % 2:
-        raise WireError("the limits page is half changed")
+        raise WireError("the limits page is half written")
     if (count := LIMITS.get(data, 0, "card_count")) > MAX_CARDS:
         raise WireError(f"the limits page says that it has {count} cards; it has room for {MAX_CARDS}")
 
@@ -152,7 +152,7 @@ def _put_number(where: StructLayout, data: bytearray, at: int, name: str, value:
     try:
         where.put(data, at, name, value)
     except struct.error:
-        raise WireError(f"{value} is no {name} that the limits page can hold") from None
+        raise WireError(f"the limits page cannot hold {value} as {name}") from None
 
 
 def _put_text(where: StructLayout, data: bytearray, at: int, name: str, text: str) -> None:

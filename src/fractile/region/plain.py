@@ -34,7 +34,7 @@ def open_file(path: Path | str, access: int = os.O_RDONLY) -> int:
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return os.open(f"/proc/self/fd/{found}", access | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         os.close(found)
@@ -88,8 +88,8 @@ def _clear(path: Path, fits: Callable[[int], bool]) -> None:
     try:
         put_aside(path.name, folder)
     except OSError as e:
-        said = f"something else lies where the agent keeps its own, and cannot be taken away ({e.strerror})"
-        raise OSError(e.errno, f"{said}; remove it, with what is mounted there", str(path)) from e
+        said = f"another file is where the agent keeps its own, and cannot be removed ({e.strerror})"
+        raise OSError(e.errno, f"{said}; remove it, and anything that is mounted there", str(path)) from e
     finally:
         os.close(folder)
-    log.warning("taken away path=%s reason=%r", path, "it lay where the agent keeps a file or folder of its own")
+    log.warning("removed path=%s reason=%r", path, "it was where the agent keeps its own file or folder")

@@ -31,7 +31,7 @@ _MODE = 0o666  # the container may run as any user
 _BLOCK = 512  # of st_blocks
 _SLACK = 65_536  # bytes that a file system may use for a file beyond its length
 EMPTY = "it is empty here"  # like the file over which a region is mounted (``bounded``)
-LEASED = "a process of the container holds a lease of it (F_SETLEASE)"
+LEASED = "a process of the container holds a lease on it (F_SETLEASE)"
 LOOKS = 5  # at least one read in so many asks the kernel
 _NEAR = 4  # slots that are read with the cards; a process takes the first free slot
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
@@ -166,9 +166,9 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
                 return EMPTY
             shape = _shape(head)
             if shape is None or shape.cards != cards:
-                return "its header makes no sense"
+                return "its header is invalid"
             if os.fstat(descriptor).st_size != shape.size:
-                return "it has not the size that it must have"
+                return "it has the wrong size"
             data = os.pread(descriptor, shape.size if length is None else length, 0)
     except OSError as e:
         return e.strerror or str(e)
@@ -243,7 +243,7 @@ class RegionWindow:
             self._header, self._shape = head[:_FACTS], _shape(head)
         shape = self._shape
         if shape is None or shape.cards != self._cards or len(head) < self._slots_at:
-            return "its header makes no sense"
+            return "its header is invalid"
         size = self._slot_size
         live = [slot for slot in _locked(descriptor) if slot < shape.slots]
         slots = {slot: os.pread(descriptor, size, self._slots_at + slot * size) for slot in live}

@@ -66,7 +66,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 def lost(limits: ContainerLimits) -> Unreadable:
     """The result for a container whose directory was removed from the node while it ran."""
     compute = promised_compute(limits)
-    until = f"{compute} not hold until the pod is deleted and made again" if compute else "delete the pod"
+    until = f"{compute} not hold until the pod is deleted and created again" if compute else "delete the pod"
     return Unreadable(f"the container's directory was removed from the node while it ran; {until}")
 
 

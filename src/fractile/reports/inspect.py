@@ -24,7 +24,7 @@ from fractile.wire.fractile.extended_resource import ExtendedResource, ExtendedR
 from fractile.wire.kubernetes.objects import Node, Pod
 from fractile.wire.output import inspect
 
-_UNBELIEVED = f"Fractile does not believe this pod's {placement.ANNOTATION}: "
+_UNBELIEVED = f"Fractile rejects this pod's {placement.ANNOTATION}: "
 
 
 class InspectedObjects(msgspec.Struct, frozen=True):
@@ -133,7 +133,9 @@ def _feed(
     def moving(pod: Pod) -> None:
         if placement.CHOICE_ANNOTATION in (pod.metadata.annotations or {}):
             problems.append(
-                _pod_problem(pod, "kubelet chose other cards than planned; it starts once the control plane agrees")
+                _pod_problem(
+                    pod, "kubelet chose other cards than planned; it starts when the control plane has confirmed them"
+                )
             )
 
     return PodHandlers(

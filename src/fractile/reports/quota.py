@@ -106,8 +106,8 @@ def _quotas(objects: QuotaObjects, source: str) -> tuple[State, dict[str, Namesp
     except WireError as e:
         kept = _kept(objects.kept)
         if kept is None:
-            return "malformed", {}, (f"{e}; what was in force before was not kept, so nobody may be given a card",)
-        return "malformed", kept, (f"{e}; the quotas that were read before it stay in force, and are the ones shown",)
+            return "malformed", {}, (f"{e}; the previous quotas were not kept, so no pod may be given a card",)
+        return "malformed", kept, (f"{e}; the quotas that were read before it stay in force, and are shown here",)
 
 
 def _kept(config: ConfigMap | None) -> dict[str, NamespaceQuota] | None:
@@ -170,7 +170,7 @@ def _pointless(quotas: dict[str, NamespaceQuota], usage: LedgerUsage, nodes: Ite
     for namespace, own in sorted(quotas.items()):
         for pool in own.pools or ():
             if pool not in pools:
-                yield f"namespace {namespace} may use pool {pool}, and no node is in it"
+                yield f"namespace {namespace} may use pool {pool}, but no node is in that pool"
         for limit in own.limits or ():
             if limit.percent and not any(matches(limit.name, *kind.named) for kind in kinds):
-                yield f"namespace {namespace} may hold {limit.name}, and no card is one"
+                yield f"namespace {namespace} may hold {limit.name}, but the cluster has no such card"

@@ -27,14 +27,14 @@ _CALLER = "fractile.caller"  # in the state of a connection
 
 OPEN_TO_ALL = (
     "the extender is open (--insecure-open-extender): "
-    "anybody who reaches the port may bind waiting GPU pods to any node"
+    "any client that reaches the port may bind waiting GPU pods to any node"
 )
 _CLOSED = (
     "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the CA that signed "
-    "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
+    "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and give kube-scheduler its "
     "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); "
     'docs/operate/security.md, "The extender\'s door", has each step. --insecure-open-extender leaves it open to '
-    "anybody who reaches the port"
+    "any client that reaches the port"
 )
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class Clients(msgspec.Struct, frozen=True):
         """Why a caller with that name in its certificate is refused; "" if it is not. None: it has no certificate."""
         if caller is None:
             return (
-                "no client certificate: only callers with one signed by a CA in --client-ca are answered; "
-                "to give kube-scheduler one, see docs/operate/install.md, section 3"
+                "no client certificate: only callers with a certificate from a CA in --client-ca are answered; to give "
+                "kube-scheduler a certificate, see docs/operate/install.md, section 3"
             )
         if self.names and caller not in self.names:
             return f"{caller[:80]!r} is not among the names in --client-name (docs/operate/security.md)"
@@ -71,7 +71,7 @@ def clients_of(ca: tuple[Path, ...], names: tuple[str, ...], *, insecure: bool) 
     if insecure and ca:
         raise SetupError("--client-ca and --insecure-open-extender exclude each other; leave one of them out")
     if names and not ca:
-        raise SetupError("--client-name needs --client-ca, which says whose certificates count")
+        raise SetupError("--client-name needs --client-ca, which names the authorities of those certificates")
     if not ca and not insecure:
         raise SetupError(_CLOSED)
     return Clients(ca, names) if ca else None

@@ -130,7 +130,7 @@ class _Server(DoorServer):
 
 def _check_clients(clients: Clients, *, tls: bool) -> None:
     if not tls:
-        raise SetupError("--client-ca needs --tls-cert and --tls-key: certificates are shown over TLS only")
+        raise SetupError("--client-ca needs --tls-cert and --tls-key: client certificates are presented over TLS only")
     clients.trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
 

@@ -41,7 +41,7 @@ def outcomes(
     try:
         return _elsewhere(experiment, runs, jobs, progress)
     except BrokenProcessPool:
-        raise SetupError("a process of the simulation died, perhaps for want of memory; try fewer --jobs") from None
+        raise SetupError("a process of the simulation died, perhaps for lack of memory; try fewer --jobs") from None
 
 
 def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, RunOutcome]:

@@ -38,8 +38,8 @@ def same_index(
             uid=newest.uid,
             node=node,
             reason=f"{node} reports {len(uuids)} cards with index {index} ({_listed(uuids)}); nvidia-smi -L on the "
-            "node says which one it has; delete the object of each other one: kubectl delete extendedresource NAME, "
-            "the UUID in small letters",
+            "node shows which one it has; delete the object of each other one: kubectl delete extendedresource NAME, "
+            "where NAME is the UUID in lower case",
         )
 
 

@@ -45,7 +45,7 @@ Named = Callable[[PodUID], Pod | None]  # a bound pod with at least its name
 
 _DEPARTED = 20_000  # more than any API server deletes in the time of a call
 _UNPLACED = (
-    "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not ask "
+    "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not call "
     "Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
 )
 _MOST_GPUS = 128  # per node: the ledger's arrays have as many rows as the node with the most cards
@@ -326,7 +326,9 @@ class PodHandlers:
             log.warning("hold gives way uid=%s", uid)
             pod = self._named(uid)
             if pod is not None:
-                self._warn(pod, "PlacementIgnored", "Another pod was granted the same cards before; delete one of them")
+                self._warn(
+                    pod, "PlacementIgnored", "Another pod was granted the same cards before; delete one of the two pods"
+                )
 
     def _claimed(self, pod: Pod, request: PodRequest) -> Placement | str:
         """The placement that the pod's annotation claims, or what is wrong with it."""
@@ -343,7 +345,7 @@ class PodHandlers:
         return claimed if wrong is None else f"its placement does not match its request: {wrong}"
 
     def _doubt(self, pod: Pod, uid: PodUID, reason: str) -> None:
-        log.warning("placement not believed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
+        log.warning("placement rejected pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
         entry = self._ledger.entry(uid)
         held = entry is not None and entry.placement.node == pod.spec.node_name
         self._warn(pod, "PlacementIgnored", _told(reason, held=held))
@@ -360,7 +362,7 @@ class PodHandlers:
 def _told(reason: str, *, held: bool) -> str:
     """The event's message. ``held``: the ledger knows the pod's placement, so the annotation is repaired."""
     if reason != _UNPLACED:
-        return f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}"
+        return f"Fractile rejects this pod's {placement.ANNOTATION}: {reason}"
     return f"the pod's {placement.ANNOTATION} is missing; Fractile writes it again" if held else reason
 
 

@@ -147,10 +147,10 @@ class QuotaHandlers:
         if self._good is None and self._recalled is not None:
             self._stay(self._recalled)
         if self._good is None and self._absent:
-            kept = "it counts as if it were not there, as before"
+            kept = "it is treated as missing, as before"
         elif self._good is None:
-            self._put(Quota(problem=f"{problem}; until that is corrected nobody is given a card"))
-            kept = "nobody is given a card until that is corrected"
+            self._put(Quota(problem=f"{problem}; until that is corrected, no pod is given a card"))
+            kept = "no pod is given a card until that is corrected"
         else:
             kept = "the quotas stay as they were"
         log.error("quotas refused reason=%s consequence=%s", problem, kept)

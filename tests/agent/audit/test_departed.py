@@ -123,9 +123,9 @@ async def test_the_event_says_what_is_held_and_which_containers_to_stop(tmp_path
         await departed.look()
         await departed.look()
     assert told == [
-        f"processes of pod ns/p (uid {UID}) still hold 600 MiB of card GPU-a, although the pod "
-        "is gone from the API server, as after a deletion by force; nobody else gets that until they have ended; to "
-        "free it now, stop their containers on node n1: crictl stop 0123456789abc fedcba9876543"
+        f"processes of pod ns/p (uid {UID}) still hold 600 MiB of card GPU-a, although the pod is gone from the API "
+        "server, as after a forced deletion; no other pod gets that memory until they have ended; to free it now, "
+        "stop their containers on node n1: crictl stop 0123456789abc fedcba9876543"
     ]
 
 

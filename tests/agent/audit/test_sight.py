@@ -240,7 +240,7 @@ async def test_the_log_names_once_who_cannot_be_looked_at(tmp_path: Path) -> Non
         )
         said, logged = await asyncio.wait_for(child.communicate(), 30)
     assert said == b"[{}, {}]\n"
-    assert logged.count(b"not known whether it has the library") == 1
+    assert logged.count(b"unknown whether it has the library") == 1
 
 
 async def test_a_nested_container_is_not_known(tmp_path: Path) -> None:

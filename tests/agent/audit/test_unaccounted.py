@@ -102,7 +102,7 @@ def test_a_process_that_its_region_does_not_know_is_outside() -> None:
 
 def test_a_region_that_cannot_be_read_knows_nobody() -> None:
     p = process()
-    looks = {"t1": (Unreadable("it is no plain file"),)}
+    looks = {"t1": (Unreadable("it is not a regular file"),)}
     assert [f.kind for f in found([reading(GpuProcess(p.pid, 1))], [p], [granted()], looks)] == ["not-in-ledger"]
 
 

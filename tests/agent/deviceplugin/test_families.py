@@ -161,7 +161,7 @@ async def test_a_card_whose_cores_are_all_promised_starts_nobody_without_a_share
         for pod in pods:
             await w.kubelet.running(pod)
         w.admit(Asks("main", 1), on={"main": [A]})
-        assert "only where everybody has a share" in await w.kubelet.refused("cores")
+        assert "only if every container has a share" in await w.kubelet.refused("cores")
 
 
 async def test_kubelet_asks_for_permission_to_start_only_once_per_container(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ async def test_what_lasts_is_told_once_and_again_when_it_returns(tmp_path: Path)
             await found.round()
             await found.round()
             (message,) = await told(server, events)
-            assert message.startswith(f"NVIDIA's or HAMi's device plugin serves {GPU} on this node too")
+            assert message.startswith(f"NVIDIA's or HAMi's device plugin also serves {GPU} on this node")
             assert "--dialects" in message
         await found.round()
         (tmp_path / "nvidia-gpu.sock").unlink()

@@ -152,7 +152,7 @@ async def test_ids_that_nobody_holds_are_denied_with_the_reason_of_the_books(s: 
     s.four()
     async with s.listing():
         assert await s.check(ids(B, 4)) == Denied(
-            "kubelet's books do not name a pod of the API server that holds these devices"
+            "kubelet's records name no pod of the API server that holds these devices"
         )
 
 
@@ -190,7 +190,7 @@ async def test_without_a_placement_a_container_waits_for_one(s: Start) -> None:
     pod = s.bind(Asks("main", 4), on=None)
     s.holds(pod, "main", FOUR)
     assert await s.check(FOUR) == Denied(
-        f"pod default/{pod.metadata.name} has no placement; bind it with a scheduler that asks Fractile's extender"
+        f"pod default/{pod.metadata.name} has no placement; bind it with a scheduler that calls Fractile's extender"
     )
 
 
@@ -213,7 +213,7 @@ async def test_a_placement_that_cannot_be_read_is_a_reason(s: Start) -> None:
 async def test_another_number_of_ids_than_asked_for_is_never_right(s: Start) -> None:
     pod = s.bind(Asks("main", 4), on={"main": [A]})
     s.holds(pod, "main", ids(A, 3))
-    assert await s.check(ids(A, 3)) == Denied(f"container main holds 3 {MEM}, it asks for 4")
+    assert await s.check(ids(A, 3)) == Denied(f"container main holds 3 {MEM}, but asks for 4")
 
 
 async def test_a_container_whose_directory_is_not_known_gets_no_limits_anywhere(s: Start) -> None:

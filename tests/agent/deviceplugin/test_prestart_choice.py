@@ -49,8 +49,9 @@ async def test_a_choice_that_is_not_confirmed_within_twenty_seconds_is_denied(s:
     pod = s.bind(Asks("main", 4), on={"main": [B]})
     token = s.holds(pod, "main", FOUR)
     said = Denied(
-        f"kubelet gave pod default/{pod.metadata.name} {A.uuid}, its placement names other cards, and the control "
-        "plane has not confirmed the move within 20 s; it may have no room there, or not run"
+        f"kubelet gave pod default/{pod.metadata.name} {A.uuid}, but its placement names other cards, and the control "
+        "plane has not confirmed the change within 20 s: the cards may have no room for the pod, or the control plane "
+        "does not run"
     )
     assert await s.check(FOUR) == said
     assert s.slept == [0.25] * 80
@@ -68,7 +69,7 @@ async def test_several_cards_that_kubelet_chose_are_all_named(s: Start) -> None:
         s.holds(pod, "b", ids(B, 4))
         denied = await s.check(FOUR)
         assert denied is not None
-        assert f"{A.uuid}, {B.uuid}, its placement" in denied.reason
+        assert f"{A.uuid}, {B.uuid}, but its placement" in denied.reason
 
 
 async def test_one_container_on_another_card_is_enough_to_wait(s: Start) -> None:

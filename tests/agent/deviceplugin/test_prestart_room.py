@@ -68,7 +68,7 @@ async def test_the_pods_of_the_node_share_a_card_to_its_last_mib_and_not_beyond(
     third = s.bind(share("main", 1, 1), on={"main": [A]})
     token = s.holds(third, "main", ids(A, 1), CORE)
     assert await s.check(ids(A, 1), CORE) == Denied(
-        f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 16640 MiB, 256 of them for pod "
+        f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 16640 MiB, of which 256 for pod "
         f"default/{third.metadata.name}"
     )
     assert s.limits(token) is None
@@ -154,21 +154,21 @@ def charge(memory: int = 0, cores: int = 0, *, coreless: bool = False, shares: i
         pytest.param(
             [charge(8192)],
             charge(8193),
-            f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 16385 MiB, 8193 of them for pod ns/p",
+            f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 16385 MiB, of which 8193 for pod ns/p",
             id="a MiB too much",
         ),
         pytest.param(
             [charge(1, 60)],
             charge(1, 41),
-            f"the pods on card 0 ({A.uuid}) need 101 % of its cores, 41 of them for pod ns/p; all of it can be "
-            "promised only where everybody has a share",
+            f"the pods on card 0 ({A.uuid}) need 101 % of its cores, of which 41 % for pod ns/p; 100 % can be promised "
+            "only if every container has a share",
             id="a percent too much",
         ),
         pytest.param(
             [charge(1, 100)],
             charge(1, 0, coreless=True),
-            f"the pods on card 0 ({A.uuid}) need 100 % of its cores, 0 of them for pod ns/p; all of it can be "
-            "promised only where everybody has a share",
+            f"the pods on card 0 ({A.uuid}) need 100 % of its cores, of which 0 % for pod ns/p; 100 % can be promised "
+            "only if every container has a share",
             id="nothing is left for the coreless",
         ),
     ],
@@ -185,7 +185,7 @@ def test_a_device_is_full_when_its_shares_are_promised(shares: int) -> None:
     mine = charge(shares=shares)
     denied = too_much(device, [charge(shares=2), mine], mine, "ns/p")
     assert denied == (
-        Denied(f"infiniband {device.uuid} has 3 share(s) and the pods placed on it need 4, 2 of them for pod ns/p")
+        Denied(f"infiniband {device.uuid} has 3 share(s) and the pods placed on it need 4, of which 2 for pod ns/p")
         if shares == 2
         else None
     )
@@ -212,7 +212,7 @@ async def test_a_pod_that_was_granted_its_part_first_starts_again_whatever_came_
     assert await careful.check(MEM, ids(A, 10)) is None
     denied = await careful.check(MEM, ids(A, 12, 4))
     assert denied is not None
-    assert "need 22528 MiB, 12288 of them for pod" in denied.reason
+    assert "need 22528 MiB, of which 12288 for pod" in denied.reason
     assert await s.check(ids(A, 10)) is not None  # by sums alone
 
 
@@ -227,7 +227,7 @@ async def test_what_is_held_by_a_deleted_pod_is_named(s: Start) -> None:
     s.holds(new, "main", ids(A, 12))
     with alive(s.journal.path(token) / directory.REGION, 0):
         assert await careful.check(MEM, ids(A, 12)) == Denied(
-            f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 22528 MiB, 12288 of them for pod "
+            f"card 0 ({A.uuid}) has 16384 MiB and the pods placed on it need 22528 MiB, of which 12288 for pod "
             "default/new; processes of default/old, deleted already, still hold a part of it"
         )
     assert await careful.check(MEM, ids(A, 12)) is None

@@ -93,7 +93,7 @@ async def test_a_directory_that_cannot_be_watched_is_told_once_for_each_cause(
     said = [r.getMessage() for r in caplog.records]
     assert [m.partition(" path=")[0] for m in said] == ["directory not watched", "directory watched again"]
     assert "No such file or directory" in said[0]
-    assert "a kubelet that restarts is seen within 2 s instead of at once" in said[0]
+    assert "a restart of kubelet is noticed within 2 s, not at once" in said[0]
 
 
 def _record(w: World, resource: str) -> None:

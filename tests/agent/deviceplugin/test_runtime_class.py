@@ -35,7 +35,7 @@ async def test_runtimes_that_share_the_nodes_kernel_are_as_good_as_the_default(h
 async def test_every_other_one_is_refused_with_what_to_do(handler: str) -> None:
     found = await asked(handler)
     assert found is not None
-    assert "would be unlimited" in found.reason
+    assert "would not be enforced" in found.reason
     assert f"--runtime-handlers={handler}" in found.reason
 
 
@@ -63,7 +63,7 @@ async def test_the_agent_starts_no_container_of_such_a_pod() -> None:
         bound = w.bind(Asks("main", 1), on={"main": [CARDS[0]]})
         w.server.merge(paths.pod("default", bound.metadata.name), {"spec": {"runtimeClassName": "gvisor"}})
         w.kubelet.add(w.pod(bound))
-        said = await w.kubelet.refused("would be unlimited")
+        said = await w.kubelet.refused("would not be enforced")
         assert "runsc" in said
         assert w.kubelet.started(bound, "main") is None
 

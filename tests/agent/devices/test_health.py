@@ -58,7 +58,7 @@ async def test_a_lost_card_is_taken_out_alone_with_a_reason_and_returns_by_itsel
         await until(lambda: w.kubelet.capacity() == {**w.kubelet.capacity(), MEM: (ALL, 16), COUNT: (2, 1)})
         await until(lambda: status(w, A).get("phase") == "Unhealthy")
         assert status(w, A)["reason"] == "CardLost"
-        assert "returns when it answers" in status(w, A)["message"]
+        assert "returns to service when it answers" in status(w, A)["message"]
         assert status(w, A)["lastTransitionTime"].endswith("Z")
         assert "returnsAt" not in status(w, A)
         assert status(w, B)["phase"] in HEALTHY

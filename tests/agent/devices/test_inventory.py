@@ -241,7 +241,7 @@ async def test_a_deleted_object_is_missed_within_a_minute_by_looks_into_the_serv
     assert slept == [60.0] * 6
     whole, look = ("fractile.dev/node=n1", ""), [(f"metadata.name={c.uuid.lower()}", "0") for c in (A, B)]
     assert asked() == [whole, *look * 4, whole, *look]
-    assert f"objects of cards missing, made again node=n1 cards={A.uuid}" in caplog.text
+    assert f"objects of cards missing, created again node=n1 cards={A.uuid}" in caplog.text
 
 
 class OneIsSilent(Cards):

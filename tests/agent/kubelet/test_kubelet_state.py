@@ -64,7 +64,7 @@ async def test_a_list_that_is_none_closes_the_books() -> None:
         server = await rpc.serve(Path(folder) / "s", rpc.unary(rpc.LIST_ENCODED, nonsense))
         kubelet = Kubelet(Path(folder) / "s", Path(folder) / "none")
         try:
-            with pytest.raises(KubeletStateMissing, match="nonsense"):
+            with pytest.raises(KubeletStateMissing, match="cannot be decoded"):
                 await kubelet.books()
         finally:
             await kubelet.close()

@@ -15,7 +15,7 @@ from fractile.wire.kubernetes.objects import Pod
 from tests.agent.kubelet.test_owner import IDS, MORE, delete, make_anew, recorded, view
 from tests.agent.world import CARDS, COUNT, MEM, Asks, World
 
-NOBODY = Denied("kubelet's books do not name a pod of the API server that holds these devices")
+NOBODY = Denied("kubelet's records name no pod of the API server that holds these devices")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_a_pod_whose_request_cannot_be_read_is_named(seen: tuple[World, No
     odd = {"name": "main", "resources": {"limits": {MEM: "0.5"}}}
     w.server.create(paths.pods("default"), {"metadata": {"name": "odd"}, "spec": {"containers": [odd]}})
     assert await found(pods, [listed(pod, name="odd", main={MEM: IDS})]) == Denied(
-        f"pod default/odd makes no sensible request for {MEM}"
+        f"pod default/odd makes no valid request for {MEM}"
     )
 
 
@@ -117,7 +117,7 @@ async def test_books_that_do_not_fit_the_pod_as_it_is_now_are_doubted(seen: tupl
     _, pods, pod = seen
     entry = listed(pod, main={MEM: MORE}, stranger={MEM: IDS})
     assert await found(pods, [entry]) == Denied(
-        f"kubelet's books changed while pod {pod.metadata.namespace}/{pod.metadata.name} was looked up"
+        f"kubelet's records changed while pod {pod.metadata.namespace}/{pod.metadata.name} was looked up"
     )
 
 

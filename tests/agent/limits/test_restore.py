@@ -323,7 +323,7 @@ async def test_an_agent_whose_files_are_removed_begins_again_and_serves_new_pods
         await w.kubelet.running(first)
         gone = w.root / "state" / what
         shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-        await until(lambda: any("begins again" in m for m in caplog.messages))
+        await until(lambda: any("starts over" in m for m in caplog.messages))
         second = w.admit(Asks("main", 4), on={"main": [A]})
         async with asyncio.timeout(30):
             await w.kubelet.running(second)
@@ -343,7 +343,7 @@ async def test_an_agent_ends_for_no_folder_in_the_place_of_a_page_and_neither_do
         await until(lambda: is_open(page))
         page.unlink()
         page.mkdir()
-        await until(lambda: any("begins again" in m for m in caplog.messages))
+        await until(lambda: any("starts over" in m for m in caplog.messages))
         await until(lambda: not page.exists())
         await w.ready()
         second = w.admit(Asks("main", 4), on={"main": [A]})

@@ -121,7 +121,7 @@ def test_where_our_own_pods_would_see_no_card_it_is_a_warning_too() -> None:
             True,
             id="docker",
         ),
-        pytest.param(Setup(), "the agent knows containerd, CRI-O and Docker only", True, id="another runtime"),
+        pytest.param(Setup(), "the agent supports only containerd, CRI-O and Docker", True, id="another runtime"),
         pytest.param(
             Setup("containerd", "default"),
             "(the agent could not read /usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml or "

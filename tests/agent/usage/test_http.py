@@ -322,7 +322,7 @@ def test_addresses_are_read(text: str, address: Address | None) -> None:
 
 @pytest.mark.parametrize("text", ["5678", ":", ":x", "a:70000", "::1", ":-1", "::1:80", ":５"])
 def test_what_is_no_address_is_a_sentence(text: str) -> None:
-    with pytest.raises(SetupError, match="no address to listen at"):
+    with pytest.raises(SetupError, match="not an address to listen on"):
         Address.parse(text)
 
 

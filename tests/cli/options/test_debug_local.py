@@ -53,5 +53,5 @@ def test_a_control_plane_that_has_no_token_says_what_to_do(place: ClusterLayout,
     with pytest.raises(SetupError, match="run `fractile up --name a` again"):
         debug_local.control_plane(place)
     state.save(place, msgspec.structs.replace(kept, image="fractile.dev/fractile:1"))
-    with pytest.raises(SetupError, match="is pods, which have no token of yours"):
+    with pytest.raises(SetupError, match="runs in pods, for which this command has no token"):
         debug_local.control_plane(place)

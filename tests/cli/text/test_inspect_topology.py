@@ -41,7 +41,7 @@ def test_a_mesh_is_one_branch_and_its_table_shows_the_links() -> None:
 
 
 def test_unhealthy_cards_and_nodes_that_say_nothing_are_shown_as_such() -> None:
-    assert "its agent does not say" in text({NODE: [card()]}, {})
+    assert "its agent does not report" in text({NODE: [card()]}, {})
     sick = [Card(CardUUID("GPU-0"), 0, "A", MiB(1), healthy=False, interconnect=MIXED.interconnect(0))]
     assert "card 0  A, unhealthy" in text({NODE: sick}, {})
 
@@ -51,4 +51,4 @@ async def test_the_command_shows_one_node_or_all(cluster: FakeApiServer, run: Ru
     assert (code, err) == (0, "")
     assert [line for line in out.splitlines() if line and not line.startswith(" ")] == ["n1", "n2"]
     _, out, _ = await run("n2", "-o", "topology")
-    assert out.startswith("n2\n  its agent does not say")
+    assert out.startswith("n2\n  its agent does not report")

@@ -67,7 +67,7 @@ def test_of_very_many_sentences_some_are_counted_and_cards_are_still_there() -> 
     missing = tuple(Unanswered(node=f"n{i}", reason="has not answered in 3 s") for i in range(50))
     lines = screen(msgspec.structs.replace(busy(3), unanswered=missing), 80, 24).splitlines()
 
-    assert any(re.fullmatch(r"\d+ more such sentences: --once", line) for line in lines)
+    assert any(re.fullmatch(r"\d+ more notes: --once", line) for line in lines)
     assert any(line.startswith("NODE") for line in lines)
 
 

@@ -88,7 +88,7 @@ class Node:
             self._freed = self.time
             self._pods -= self._pods if "--all" in args else {"holder-1"}
         if "events" in args:
-            message = "10000 MiB asked on one card, the most free on one is 7276 MiB"
+            message = "10000 MiB requested on one card, the most free on one is 7276 MiB"
             event = {"metadata": {"resourceVersion": "1"}, "reason": "FailedScheduling", "message": message}
             return json.dumps({"items": [event]})
         return json.dumps({"items": [self._shown(name) for name in sorted(self._pods)]})
@@ -107,7 +107,7 @@ class Stage:
 def test_the_next_pod_may_start_late_on_a_busy_machine(seconds: int) -> None:
     node = Node(slow=seconds)
     *_, last = too_large(cast("demos.DemoCluster", Stage()), node.work())
-    assert f"the waiting one ran {seconds}" in last
+    assert f"the waiting pod ran {seconds}" in last
     assert last.endswith("A quiet machine needs 5 s at most; this one was busy.")
     assert node.told[0] == "still waiting for pods large to run: 10 of at most 120 s"
     assert len(node.told) == (seconds - 1) // 10
@@ -116,12 +116,12 @@ def test_the_next_pod_may_start_late_on_a_busy_machine(seconds: int) -> None:
 def test_on_a_quiet_one_only_the_time_is_said() -> None:
     node = Node(slow=0.4)
     *_, last = too_large(cast("demos.DemoCluster", Stage()), node.work())
-    assert last == "A pod that held the space was deleted: the waiting one ran 0.4 s later."
+    assert last == "A pod that held the space was deleted: the waiting pod ran 0.4 s later."
     assert node.told == []
 
 
 def test_a_pod_that_nobody_wakes_is_a_failure() -> None:
-    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run; large: 10000 MiB asked"):
+    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run; large: 10000 MiB requested"):
         list(too_large(cast("demos.DemoCluster", Stage()), Node(slow=300).work()))
 
 

@@ -105,10 +105,10 @@ async def test_one_that_does_not_run_or_says_nothing_is_not_ready(authority: tru
     ("ports", "one", "words"),
     [
         ("8443", "1,2", "does not have as many ports"),
-        ("8443,x", "1,2", "is no list of ports"),
-        ("", "1", "is no list of ports"),
-        ("0", "1", "is no list of ports"),
-        ("8443", "65536", "is no list of ports"),
+        ("8443,x", "1,2", "is not a list of ports"),
+        ("", "1", "is not a list of ports"),
+        ("0", "1", "is not a list of ports"),
+        ("8443", "65536", "is not a list of ports"),
     ],
 )
 def test_ports_that_make_no_sense_are_told_so(ports: str, one: str, words: str) -> None:

@@ -28,5 +28,5 @@ def test_cards_are_those_of_the_node_and_the_same_each_time(tmp_path: Path) -> N
 def test_cards_that_are_there_stay_since_pods_may_hold_them(tmp_path: Path) -> None:
     run(tmp_path)
     before = (tmp_path / "cards.json").read_text()
-    assert "is there already" in run(tmp_path, cards="1x Tesla-T4 15109MiB")
+    assert "exists already" in run(tmp_path, cards="1x Tesla-T4 15109MiB")
     assert (tmp_path / "cards.json").read_text() == before

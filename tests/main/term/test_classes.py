@@ -95,7 +95,7 @@ async def test_a_template_of_which_no_name_can_come_ends_the_program_with_a_sent
             subprocess.run, [sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True, timeout=30
         )
         assert done.returncode == 1
-        assert "fractile: --default-classes '{serial}' must name {model}" in done.stderr
+        assert "fractile: --default-classes '{serial}' must contain {model}" in done.stderr
 
 
 async def test_a_node_that_brings_out_an_error_of_ours_is_shown_to_the_others_and_hides_no_other_node() -> None:

@@ -35,7 +35,7 @@ def test_a_file_of_the_simulator_pins_the_mix(tmp_path: Path) -> None:
     ("text", "said"),
     [
         pytest.param(f"{HEADING}a,4000,1,1,1500,\n", "line 2 column gpu_milli", id="more than a GPU"),
-        pytest.param("name\na\n", "column cpu_milli: there is no such column", id="a column is missing"),
+        pytest.param("name\na\n", "column cpu_milli: this column is missing", id="a column is missing"),
         pytest.param(f"{HEADING}a,4000,1,0,0,\n", "has no pod that asks for a GPU", id="no GPU"),
         pytest.param("\xff\xfe", "column name", id="no table"),
     ],
@@ -104,4 +104,4 @@ async def test_a_policy_that_is_none_is_refused_at_the_start(server: FakeApiServ
     kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
     async with control_plane(kubeconfig, tmp_path, "--node-policy", "best") as running:
         assert await running.ended(60) == 2
-        assert "'best' is none of binpack, spread" in running.log.read_text()
+        assert "'best' is not one of binpack, spread" in running.log.read_text()

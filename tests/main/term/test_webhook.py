@@ -142,7 +142,7 @@ async def test_a_replica_that_leads_after_the_secret_was_deleted_makes_it_and_se
         with pytest.raises(ssl.SSLCertVerificationError):
             async with Reviewer(port, before):
                 pass
-    assert f"certificates made again secret={SECRET}" in running.log.read_text()
+    assert f"certificates created again secret={SECRET}" in running.log.read_text()
 
 
 async def test_where_it_may_not_make_the_secret_the_extender_serves_and_all_say_that_the_webhook_does_not(

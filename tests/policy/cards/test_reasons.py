@@ -30,7 +30,7 @@ def test_what_fits_is_planned_on_the_node() -> None:
 def test_n2_is_refused_with_the_numbers_of_the_worked_example() -> None:
     assert refusal(node_state("n2", 4069, 4069), by_memory(8138)) == Refusal(
         Code.NO_ROOM,
-        "8138 MiB asked on one card, the most free on one is 4069 MiB (card 0; 8138 MiB free on 2 cards together)",
+        "8138 MiB requested on one card, the most free on one is 4069 MiB (card 0; 8138 MiB free on 2 cards together)",
     )
 
 
@@ -39,7 +39,7 @@ def test_cards_without_a_slot_are_named_as_such() -> None:
     state = NodeState(node_state("n").node, (*full, card_state(2, 100)))
     found = refusal(state, by_slots(1, 3000))
     assert found.code is Code.NO_ROOM
-    assert found.message == "1 of a card's 10 slots asked, free on the cards with enough memory and cores: 0, 0"
+    assert found.message == "1 of a card's 10 slots requested, free on the cards with enough memory and cores: 0, 0"
     assert isinstance(plan(request(by_memory(3000)), state), Placement)  # takes none
 
 
@@ -53,88 +53,93 @@ CASES = [
         node_state("n", 1, 7020),
         [by_memory(8138)],
         Code.NO_ROOM,
-        "8138 MiB asked on one card, the most free on one is 7020 MiB (card 1; 7021 MiB free on 2 cards together)",
+        "8138 MiB requested on one card, the most free on one is 7020 MiB (card 1; 7021 MiB free on 2 cards together)",
         id="memory",
     ),
     pytest.param(
         node_state("n", 5),
         [by_memory(8138)],
         Code.NO_ROOM,
-        "8138 MiB asked on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together)",
+        "8138 MiB requested on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together)",
         id="one card",
     ),
     pytest.param(
         node_state("n", -100, 7),
         [by_memory(10)],
         Code.NO_ROOM,
-        "10 MiB asked on one card, the most free on one is 7 MiB (card 1; 7 MiB free on 2 cards together)",
+        "10 MiB requested on one card, the most free on one is 7 MiB (card 1; 7 MiB free on 2 cards together)",
         id="a card that shrank counts as full, not as a debt",
     ),
     pytest.param(
         node_state("n", FULL, FULL),
         [by_memory(16277)],
         Code.TOO_LARGE,
-        "16277 MiB asked on one card, the largest card here has 16276 MiB",
+        "16277 MiB requested on one card, the largest card here has 16276 MiB",
         id="memory that no card has",
     ),
     pytest.param(
         node_state("n", 50, 60, memory=100),
         [by_memory(90, "warm", role=Role.INIT), by_memory(40, "main")],
         Code.NO_ROOM,
-        "90 MiB asked on one card, the most free on one is 60 MiB (card 1; 110 MiB free on 2 cards together)",
+        "90 MiB requested on one card, the most free on one is 60 MiB (card 1; 110 MiB free on 2 cards together)",
         id="the peak of containers that share a card",
     ),
     pytest.param(
         node_state("n", 50, 60, memory=100),
         [by_memory(55, "a"), by_memory(70, "b")],
         Code.NO_ROOM,
-        "55 + 70 MiB asked, free per card: 50, 60 MiB",
+        "55 + 70 MiB requested, free per card: 50, 60 MiB",
         id="containers on different cards",
     ),
     pytest.param(
         node_state("n", 100, 60, memory=100),
         [by_memory(99, "a"), by_memory(98, "b"), by_memory(97, "c")],
         Code.TOO_LARGE,
-        "99 + 98 + 97 MiB asked, the cards here have 100, 100 MiB",
+        "99 + 98 + 97 MiB requested, the cards here have 100, 100 MiB",
         id="containers that the node can never hold",
     ),
     pytest.param(
         node_state("n", FULL, 5, FULL),
         [by_card(3)],
         Code.NO_ROOM,
-        "3 whole cards asked, 2 of 3 are unused",
+        "3 whole cards requested, 2 of 3 are unused",
         id="whole cards",
     ),
     pytest.param(
-        node_state("n", FULL, 5), [by_card(2)], Code.NO_ROOM, "2 whole cards asked, 1 of 2 is unused", id="one unused"
+        node_state("n", FULL, 5),
+        [by_card(2)],
+        Code.NO_ROOM,
+        "2 whole cards requested, 1 of 2 is unused",
+        id="one unused",
     ),
     pytest.param(
         node_state("n", FULL, FULL),
         [by_card(3)],
         Code.TOO_LARGE,
-        "3 whole cards asked, the node has 2",
+        "3 whole cards requested, the node has 2",
         id="more cards than the node has",
     ),
     pytest.param(
         node_state("n", 5, FULL),
         [by_memory(10, "small"), by_card(1, "large")],
         Code.NO_ROOM,
-        "10 MiB asked on one card, the most free on one is 16276 MiB (card 1; 16281 MiB free on 2 cards together) "
-        "and 1 whole card asked besides, 1 of 2 is unused",
+        "10 MiB requested on one card, the most free on one is 16276 MiB (card 1; 16281 MiB free on 2 cards together) "
+        "and 1 whole card requested besides, 1 of 2 is unused",
         id="memory and a whole card",
     ),
     pytest.param(
         node_state("n", FULL),
         [by_memory(10, "small"), by_card(1, "large")],
         Code.TOO_LARGE,
-        "10 MiB asked on one card, the largest card here has 16276 MiB and 1 whole card asked besides, the node has 1",
+        "10 MiB requested on one card, the largest card here has 16276 MiB and 1 whole card requested besides, the "
+        "node has 1",
         id="memory and a whole card on one card",
     ),
     pytest.param(
         busy((9000, 20), (9000, 0)),
         [by_share(100, 30)],
         Code.NO_ROOM,
-        "cores: 30 percent asked, free per card: 20, 0 percent",
+        "cores: 30 percent requested, free per card: 20, 0 percent",
         id="cores",
     ),
     pytest.param(
@@ -148,14 +153,14 @@ CASES = [
         busy((9000, 0), (50, 50)),
         [by_memory(100)],
         Code.NO_ROOM,
-        "100 MiB asked on one card, and where so much is free all cores are promised to others",
+        "100 MiB requested on one card, but where that much is free, all cores are promised to others",
         id="no share, and all cores promised where there is room",
     ),
     pytest.param(
         busy((9000, 20), (50, 90)),
         [by_share(100, 30)],
         Code.NO_ROOM,
-        "100 MiB and 30 percent of the cores asked on one card, free per card: 9000 MiB and 20 percent, "
+        "100 MiB and 30 percent of the cores requested on one card, free per card: 9000 MiB and 20 percent, "
         "50 MiB and 90 percent",
         id="memory here and cores there",
     ),
@@ -163,33 +168,37 @@ CASES = [
         busy((60, 20), (50, 10)),
         [by_share(100, 30)],
         Code.NO_ROOM,
-        "100 MiB asked on one card, the most free on one is 60 MiB (card 0; 110 MiB free on 2 cards together) "
-        "and cores: 30 percent asked, free per card: 20, 10 percent",
+        "100 MiB requested on one card, the most free on one is 60 MiB (card 0; 110 MiB free on 2 cards together) "
+        "and cores: 30 percent requested, free per card: 20, 10 percent",
         id="neither memory nor cores",
     ),
     pytest.param(
         node_state("n", FULL),
         [by_share(100, 60, "warm", role=Role.INIT), by_share(100, 70, "a"), by_share(100, 40, "b")],
         Code.TOO_LARGE,
-        "100 + 100 + 100 MiB asked, the cards here have 16276 MiB, and 60 + 70 + 40 percent of the cores, the cards "
-        "here have 100 percent",
+        "100 + 100 + 100 MiB requested, the cards here have 16276 MiB, and 60 + 70 + 40 percent of the cores, the "
+        "cards here have 100 percent",
         id="more cores than there are",
     ),
     pytest.param(
         busy((9000, 100), (50, 100), (9000, 100)),
         [by_slots(3, 4096)],
         Code.NO_ROOM,
-        "3 cards with 4096 MiB each asked, 2 of 3 have so much free",
+        "3 cards with 4096 MiB each requested, 2 of 3 have that much free",
         id="several cards",
     ),
     pytest.param(
-        node_state("n", FULL), [by_slots(2, 4096)], Code.TOO_LARGE, "2 cards asked, the node has 1", id="too many cards"
+        node_state("n", FULL),
+        [by_slots(2, 4096)],
+        Code.TOO_LARGE,
+        "2 cards requested, the node has 1",
+        id="too many cards",
     ),
     pytest.param(
         busy((6000, 100)),
         [by_slots(1, 0, percent=50)],
         Code.NO_ROOM,
-        "50 percent of the memory asked on one card, the most free on one is 6000 MiB "
+        "50 percent of the memory requested on one card, the most free on one is 6000 MiB "
         "(card 0; 6000 MiB free on 1 card together)",
         id="a percentage",
     ),
@@ -197,7 +206,7 @@ CASES = [
         node_state("n", 5, FULL),
         [only(Selector(cards=(uuid("n", 0),)), by_memory(100))],
         Code.NO_ROOM,
-        "100 MiB asked on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together) "
+        "100 MiB requested on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together) "
         "(the pod may use 1 of the node's 2 cards)",
         id="an admitted card that is full",
     ),
@@ -226,7 +235,7 @@ def test_a_node_whose_agent_reported_nothing_says_so() -> None:
 
 def test_no_more_than_eight_cards_are_listed() -> None:
     message = refusal(node_state("n", *range(10, 20), memory=50), by_memory(30, "a"), by_memory(40, "b")).message
-    assert message == "30 + 40 MiB asked, free per card: 10, 11, 12, 13, 14, 15, 16, 17 and 2 more MiB"
+    assert message == "30 + 40 MiB requested, free per card: 10, 11, 12, 13, 14, 15, 16, 17 and 2 more MiB"
 
 
 def test_a_sentence_depends_on_numbers_only_so_that_kube_scheduler_can_count_it() -> None:

@@ -109,7 +109,7 @@ async def test_one_that_is_due_is_evicted_now(filled: FakeApiServer, tmp_path: P
 async def test_use_of_a_whole_container_is_ended_otherwise(filled: FakeApiServer, tmp_path: Path) -> None:
     says(filled, found(intruder(filled), kind="over-ledger", pid=0, accounted_bytes=1 << 20, evicted_in_seconds=9.0))
     assert (await of_intruder(filled, tmp_path)).verdict.endswith(
-        "To keep the pod, end what allocates around the library before then"
+        "To keep the pod, end the processes that allocate around the library before then"
     )
 
 
@@ -150,7 +150,7 @@ async def test_why_a_pod_stays_is_taken_from_the_event_where_the_agent_cannot_be
     event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + staying("--outside-ledger is warn"))
 
     assert (await later(filled, "intruder", seconds=75)).notes[-1] == (
-        f"outside the ledger, and the pod stays: --outside-ledger is warn, said the agent 1m15s ago: {USES}"
+        f"outside the ledger, and the pod stays: --outside-ledger is warn, as the agent reported 1m15s ago: {USES}"
     )
 
 

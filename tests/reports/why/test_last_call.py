@@ -12,8 +12,8 @@ from tests.reports.why.why_cluster import fill, submit, waiting, why
 
 URL = "https://10.96.0.77/scheduler"
 DOOR = "kube-scheduler cannot talk to the extender "
-CERTIFICATE = "see whether it has the present certificate and CA (docs/operate/install.md, section 3)"
-RUNS = "see whether the control plane runs, and what its log says"
+CERTIFICATE = "check that it has the current certificate and CA (docs/operate/install.md, section 3)"
+RUNS = "check that the control plane runs, and read its log"
 
 
 @pytest.fixture
@@ -83,7 +83,9 @@ async def test_a_call_of_the_extender_that_failed_is_the_verdict(
 )
 async def test_what_is_no_such_failure_is_none(filled: FakeApiServer, tmp_path: Path, message: str) -> None:
     submit(filled, tried(message))
-    assert (await why(filled, tmp_path, "small")).verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
+    assert (
+        await why(filled, tmp_path, "small")
+    ).verdict == "2 nodes (n1, n2) would take it now, as far as Fractile can tell"
 
 
 async def test_where_the_pod_itself_says_nothing_its_newest_event_does(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.reports.objects import container, placed, pod
 from tests.reports.why.why_cluster import fill, later, submit, waiting
 
 MANIFESTS = Path(cluster.__file__).parent / "manifests"
-NOBODY = "nothing shows that a control plane of Fractile leads"
+NOBODY = "no control plane of Fractile seems to lead"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_it_says_whose_lease_has_expired_and_since_when(filled: FakeApiSer
 
     assert (
         f"the Lease fractile-system/fractile-control-plane of cp-1 expired 2h1m ago ({after(begun, 15)}), and no pod "
-        "was placed since; see whether the control plane runs"
+        "was placed since; check whether the control plane runs"
     ) in found.verdict
 
 
@@ -65,7 +65,7 @@ async def test_a_lease_that_was_given_back_is_not_said_to_have_expired(filled: F
     submit(filled, waiting("small", container("main", 4069)))
     lease(filled, "", renewed=created(filled, "small"))
 
-    assert "fractile-control-plane was given back 1m30s ago" in (await later(filled, "small", seconds=90)).verdict
+    assert "fractile-control-plane was released 1m30s ago" in (await later(filled, "small", seconds=90)).verdict
 
 
 @pytest.mark.parametrize(("bound", "works"), [(20, False), (26, True)])
@@ -105,8 +105,8 @@ async def test_a_pod_that_no_control_plane_has_placed_shows_nothing(
 @pytest.mark.parametrize(
     ("message", "works"),
     [
-        ("0/3 nodes are available: 2 10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB "
-         "free on 1 card together), 1 node(s) had untolerated taint {team: b}.", True),
+        ("0/3 nodes are available: 2 10000 MiB requested on one card, the most free on one is 8138 MiB (card 0; 8138 "
+        "MiB free on 1 card together), 1 node(s) had untolerated taint {team: b}.", True),
         ("0/3 nodes are available: 3 Insufficient aliyun.com/gpu-mem.", False),
         ('Post "https://10.0.0.1:8443/filter": dial tcp 10.0.0.1:8443: connect: connection refused', False),
     ],
@@ -137,4 +137,6 @@ async def test_a_lease_that_nobody_ever_held_says_nothing_of_a_leader(filled: Fa
     filled.create(paths.leases("fractile-system"), empty)
     submit(filled, waiting("small", container("main", 4069)))
 
-    assert (await later(filled, "small", seconds=100)).verdict.endswith("would take it now by what Fractile knows")
+    assert (await later(filled, "small", seconds=100)).verdict.endswith(
+        "would take it now, as far as Fractile can tell"
+    )

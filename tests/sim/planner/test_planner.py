@@ -265,12 +265,12 @@ def test_shapes_are_named_by_a_node_a_model_or_what_they_have() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("A100", "'A100' is no node and no model of GPU (there are: V100)"),
+        ("A100", "'A100' is neither a node nor a model of GPU (known: V100)"),
         ("cpu=4", "does not say memory"),
         ("cpu=4,memory=1Gi,gpus=2", "does not say the model of its GPUs"),
         ("cpu=4,memory=1Gi,gpus=-2,model=T4", "gpus is '-2'"),
         ("cpu=4,memory=1Gi,colour=red", "'colour=red' is not understood"),
-        ("cpu=0,memory=1Gi", "a node has CPU and memory"),
+        ("cpu=0,memory=1Gi", "a node needs CPU and memory"),
         ("cpu=x,memory=1Gi", "cpu: 'x' is not a quantity"),
     ],
 )

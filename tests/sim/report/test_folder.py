@@ -133,7 +133,7 @@ def test_what_is_in_the_way_is_told_before_anything_runs(tmp_path: Path) -> None
     for name in ("full", "link", "full/mine"):
         with pytest.raises(SetupError, match="exists already"):
             folders.check(tmp_path / name)
-    with pytest.raises(SetupError, match="no folder that can be written to"):
+    with pytest.raises(SetupError, match="not a writable folder"):
         folders.check(tmp_path / "no" / "out")
 
 

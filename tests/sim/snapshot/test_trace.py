@@ -52,7 +52,7 @@ def test_a_file_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
         pytest.param(["a,1000,64,200,T4"], "line 2 column gpu: 200 is not within 0 and 64", id="too many GPUs"),
         pytest.param(["a,99999999999,64,1,T4"], "line 2 column cpu_milli: 99999999999 is not within", id="absurd"),
         pytest.param(["a,0,64,1,T4"], "line 2 column cpu_milli: 0 is not within 1 and", id="no CPU"),
-        pytest.param(["a,1000,64,1,T4", "a,1000,64,1,T4"], "line 3 column sn: a is there twice", id="twice"),
+        pytest.param(["a,1000,64,1,T4", "a,1000,64,1,T4"], "line 3 column sn: a appears twice", id="twice"),
         pytest.param([",1000,64,1,T4"], "line 2 column sn: it is empty", id="no name"),
         pytest.param(["a,1000,64,1,"], "line 2 column model: it is empty on a node with 1 GPUs", id="no model"),
         pytest.param(["a,1000,64"], "line 2 column 3: 3 cells under 5 headings", id="short line"),
@@ -94,7 +94,7 @@ def test_what_is_wrong_with_nodes_is_told_with_its_place(tmp_path: Path, lines: 
         pytest.param(
             ["p,1,1,-1,500,"], "line 2 column num_gpu: '-1' is not a whole number of 0 or more", id="negative"
         ),
-        pytest.param(["p,1,1,1,500,", "p,1,1,1,500,"], "line 3 column name: p is there twice", id="twice"),
+        pytest.param(["p,1,1,1,500,", "p,1,1,1,500,"], "line 3 column name: p appears twice", id="twice"),
         pytest.param(["p,1,1,1,1001,"], "line 2 column gpu_milli: 1001 is not within 0 and 1000", id="more than one"),
         pytest.param(["p,1,1,2,500,"], "line 2 column gpu_milli: 500 thousandths of 2 GPUs", id="parts of several"),
         pytest.param(
@@ -129,10 +129,10 @@ def test_a_model_that_no_node_has_may_stand_beside_one_that_some_have(tmp_path: 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(b"", "line 1 column sn: there is no such column", id="empty"),
-        pytest.param(b"sn,cpu_milli,memory_mib,model\n", "line 1 column gpu: there is no such column", id="column"),
+        pytest.param(b"", "line 1 column sn: this column is missing", id="empty"),
+        pytest.param(b"sn,cpu_milli,memory_mib,model\n", "line 1 column gpu: this column is missing", id="column"),
         pytest.param(
-            f"{NODE_HEAD},gpu\na,1000,64,1,T4,2\n".encode(), "line 1 column gpu: it is there twice", id="column twice"
+            f"{NODE_HEAD},gpu\na,1000,64,1,T4,2\n".encode(), "line 1 column gpu: it appears twice", id="column twice"
         ),
         pytest.param(
             f"{NODE_HEAD}\n".encode() + b"\xff\xfe,1,1,1,T4\n", "is not UTF-8: invalid start byte", id="bytes"

@@ -237,7 +237,7 @@ BAD = {
         pod("a", "{nvidia.com/gpu: 0.5}"),
         "line 2, Pod a: container main asks for nvidia.com/gpu: 0.5 is not a whole",
     ),
-    "two families": (pod("a", "{nvidia.com/gpu: 1, aliyun.com/gpu-count: 1}"), "ask through one family"),
+    "two families": (pod("a", "{nvidia.com/gpu: 1, aliyun.com/gpu-count: 1}"), "use the names of one family"),
     "no model": (
         "nodes:\n- {name: a, cpu: 1, memory: 1Gi, gpus: 4}\n",
         "line 2: field nodes[0].model: it is empty on a node with 4 GPUs",
@@ -256,16 +256,16 @@ BAD = {
     ),
     "zero CPU": ("nodes:\n- {name: a, memory: 1Gi, cpu: 0}\n", "line 2: field nodes[0].cpu: 0 is not within 1"),
     "unknown field": ("nodes:\n- {name: a, memory: 1Gi, cpu: 1, gpu: 4}\n", "contains unknown field `gpu`"),
-    "a list": ("- a\n", "line 1: a list is no Kubernetes object"),
-    "a number": ("7\n", "line 1: a int is no Kubernetes object"),
+    "a list": ("- a\n", "line 1: a list is not a Kubernetes object"),
+    "a number": ("7\n", "line 1: a int is not a Kubernetes object"),
     "no kind": ("metadata: {name: a}\n", "line 1: this is neither a Kubernetes object"),
     "twice": (
         "kind: Pod\nmetadata: {name: q}\n---\nkind: Pod\nmetadata:\n  name: q\n",
-        "Pod field metadata.name: q is there twice",
+        "Pod field metadata.name: q appears twice",
     ),
     "node twice": (
         SHORT + "---\nkind: Node\nmetadata: {name: a100-1}\nstatus: {capacity: {cpu: 1, memory: 1Gi}}\n",
-        "all.yaml: node a100-1 is there twice",
+        "all.yaml: node a100-1 appears twice",
     ),
     "no name": ("kind: Pod\nmetadata: {}\n", "Pod field metadata.name: it is empty"),
     "node without CPU": (
@@ -276,7 +276,7 @@ BAD = {
         DEPLOYMENT.replace("replicas: 3", "replicas: -3"),
         "line 6: Deployment field spec.replicas: -3 is not within 0 and 100000",
     ),
-    "elsewhere": (SHORT + pod("a", "{}", more="  nodeName: gone\n"), "spec.nodeName 'gone' is none of the nodes"),
+    "elsewhere": (SHORT + pod("a", "{}", more="  nodeName: gone\n"), "spec.nodeName 'gone' is not one of the nodes"),
     "budget": (
         "kind: PodDisruptionBudget\nmetadata: {name: b}\nspec: {minAvailable: half}\n",
         "PodDisruptionBudget b: spec.minAvailable is 'half'",

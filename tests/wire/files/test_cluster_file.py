@@ -49,10 +49,16 @@ def test_memory_is_a_quantity_or_a_number_of_mib(text: str, mib: int) -> None:
         (file("- {cards: [], nmae: x}"), "f: nodes[0]: object contains unknown field `nmae`; remove it"),
         (file("- {cards: [{model: A}]}"), "f: nodes[0].cards[0]: object missing required field `memory`"),
         (file("- {cards: [{model: A, memory: 1.5}]}"), "f: nodes[0].cards[0].memory: expected"),
-        (file("- {cards: [{model: A, memory: 16276MiB}]}"), "f: nodes[0].cards[0].memory: '16276MiB' is no size"),
-        (file("- {cards: [{model: A, memory: 100k}]}"), "f: nodes[0].cards[0].memory: '100k' is no size"),
-        (file("- {cards: [{model: A, memory: 0}]}"), "f: nodes[0].cards[0].memory: 0 is no size"),
-        (file("- {cards: [{model: A, memory: -5}]}"), "f: nodes[0].cards[0].memory: -5 is no size"),
+        (
+            file("- {cards: [{model: A, memory: 16276MiB}]}"),
+            "f: nodes[0].cards[0].memory: '16276MiB' is not the size of a card",
+        ),
+        (
+            file("- {cards: [{model: A, memory: 100k}]}"),
+            "f: nodes[0].cards[0].memory: '100k' is not the size of a card",
+        ),
+        (file("- {cards: [{model: A, memory: 0}]}"), "f: nodes[0].cards[0].memory: 0 is not the size of a card"),
+        (file("- {cards: [{model: A, memory: -5}]}"), "f: nodes[0].cards[0].memory: -5 is not the size of a card"),
         (file(f"- {{name: Bad_Name, cards: [{CARD}]}}"), "f: nodes[0].name: expected `str` matching regex"),
         (file(f"- {{labels: {{a b: c}}, cards: [{CARD}]}}"), "f: key in nodes[0].labels: expected `str` matching"),
         (file("- {cards: [{model: A, memory: 1, count: 65}]}"), "f: nodes[0].cards[0].count: expected `int` <= 64"),
@@ -124,7 +130,7 @@ def test_devices_that_are_no_gpus_are_checked_as_the_agent_checks_them() -> None
     for wrong, said in (
         ("{id: a, type: gpu}", r"f: nodes\[0\]: devices\[0\].type is gpu"),
         ("{id: a}", r"f: nodes\[0\]: devices\[0\]: .*type"),
-        ("&a {id: a, type: x, mounts: [*a]}", r"f: nodes\[0\].devices: what stands there is no list of devices"),
+        ("&a {id: a, type: x, mounts: [*a]}", r"f: nodes\[0\].devices: this is not a list of devices"),
     ):
         with pytest.raises(WireError, match=said):
             decode(file(f"- {{name: x, cards: [{CARD}], devices: [{wrong}]}}"), source="f")

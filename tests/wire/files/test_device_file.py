@@ -95,7 +95,7 @@ def twice(first: str, second: str) -> str:
         (a_file(id="../x"), "devices[0].id"),
         (a_file(id="a.b"), "devices[0].id"),
         (a_file(id=""), "devices[0].id"),
-        (twice("mlx5_0", "MLX5-0"), "devices[1].id is 'MLX5-0' and stands there twice"),
+        (twice("mlx5_0", "MLX5-0"), "devices[1].id is 'MLX5-0' and appears twice"),
         (a_file(type="gpu"), "devices[0].type is gpu; cards are found by their driver"),
         (a_file(type="Infini Band"), "devices[0].type"),
         (a_file(shares=0), "devices[0].shares"),

@@ -53,17 +53,17 @@ def test_a_policy_file_takes_no_flag_away_so_it_says_none_of_them() -> None:
 @pytest.mark.parametrize(
     ("wish", "flag", "told"),
     [
-        (SchedulerConfigOptions(28, "config"), "--write-config-to=/x", "does not go together"),
-        (SchedulerConfigOptions(20, "config"), "--scheduler-name=mine", "does not go together"),
-        (SchedulerConfigOptions(20, "policy"), "--policy-configmap=mine", "does not go together"),
+        (SchedulerConfigOptions(28, "config"), "--write-config-to=/x", "cannot be combined"),
+        (SchedulerConfigOptions(20, "config"), "--scheduler-name=mine", "cannot be combined"),
+        (SchedulerConfigOptions(20, "policy"), "--policy-configmap=mine", "cannot be combined"),
         (
             SchedulerConfigOptions(20, "config"),
             "--algorithm-provider=ClusterAutoscalerProvider",
-            "does not go together",
+            "cannot be combined",
         ),
-        (SchedulerConfigOptions(22, "policy"), "--v=4", "ends by itself"),
-        (SchedulerConfigOptions(28, "config"), "--kube-api-qps=many", "makes no sense"),
-        (SchedulerConfigOptions(28, "config"), "--profiling=perhaps", "makes no sense"),
+        (SchedulerConfigOptions(22, "policy"), "--v=4", "1.22 exits with"),
+        (SchedulerConfigOptions(28, "config"), "--kube-api-qps=many", "is invalid"),
+        (SchedulerConfigOptions(28, "config"), "--profiling=perhaps", "is invalid"),
     ],
 )
 def test_a_flag_that_no_file_can_say_is_refused(wish: SchedulerConfigOptions, flag: str, told: str) -> None:

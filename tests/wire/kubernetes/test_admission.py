@@ -74,14 +74,14 @@ def test_privileged_containers_are_named() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        pytest.param(b"", "the body is no AdmissionReview", id="nothing"),
-        pytest.param(b"<html>", "the body is no AdmissionReview", id="no JSON"),
-        pytest.param(b"[]", "the body is no AdmissionReview", id="a list"),
+        pytest.param(b"", "the body is not an AdmissionReview", id="nothing"),
+        pytest.param(b"<html>", "the body is not an AdmissionReview", id="no JSON"),
+        pytest.param(b"[]", "the body is not an AdmissionReview", id="a list"),
         pytest.param(b"{}", "the body has no kind; send an AdmissionReview of admission.k8s.io/v1", id="no kind"),
         pytest.param(b'{"kind":"Pod"}', "the body is a 'Pod'; send an AdmissionReview", id="another kind"),
         pytest.param(
             b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"u"}}',
-            "has version 'admission.k8s.io/v1beta1'; this webhook speaks admission.k8s.io/v1",
+            "has version 'admission.k8s.io/v1beta1'; this webhook supports admission.k8s.io/v1",
             id="an old version",
         ),
         pytest.param(
@@ -97,8 +97,8 @@ def test_privileged_containers_are_named() -> None:
             "must have a uid of at most 253",
             id="a long uid",
         ),
-        pytest.param(b'{"request":' * 100_000, "the body is no AdmissionReview", id="a deep one"),
-        pytest.param(b'{"kind":"\xff"}', "the body is no AdmissionReview", id="no UTF-8"),
+        pytest.param(b'{"request":' * 100_000, "the body is not an AdmissionReview", id="a deep one"),
+        pytest.param(b'{"kind":"\xff"}', "the body is not an AdmissionReview", id="no UTF-8"),
     ],
 )
 def test_what_is_no_review_is_told_so(body: bytes, says: str) -> None:

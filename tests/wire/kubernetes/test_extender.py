@@ -50,10 +50,10 @@ def test_the_answer_of_filter_is_byte_for_byte_as_recorded() -> None:
     answer = FilterResult(
         node_names=["n1"],
         failed={
-            "n2": "8138 MiB asked on one card, the most free on one is 4069 MiB "
+            "n2": "8138 MiB requested on one card, the most free on one is 4069 MiB "
             "(card 0; 8138 MiB free on 2 cards together)"
         },
-        unresolvable={"n3": "8138 MiB asked on one card, the largest card here has 4096 MiB"},
+        unresolvable={"n3": "8138 MiB requested on one card, the largest card here has 4096 MiB"},
     )
     assert wire.encode(answer) == golden("extender-filter-answer.json")
     assert msgspec.json.decode(golden("extender-filter-answer.json"), type=FilterResult) == answer

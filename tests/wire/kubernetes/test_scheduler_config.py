@@ -72,9 +72,9 @@ def test_a_policy_file_with_the_extender_alone_leaves_the_priorities_to_kube_sch
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        (SchedulerConfigOptions(23, "policy", GPU), "1.23 reads no Policy file"),
+        (SchedulerConfigOptions(23, "policy", GPU), "1.23 does not read Policy files"),
         (SchedulerConfigOptions(20, "policy", profile="packed"), "no profiles"),
-        (SchedulerConfigOptions(20, "policy", GPU), "most-allocated for cpu=1,memory=1 only"),
+        (SchedulerConfigOptions(20, "policy", GPU), "most-allocated only for cpu=1,memory=1"),
     ],
     ids=["too new", "profile", "resources"],
 )

@@ -70,7 +70,7 @@ REPORT = inspect.Inspection(
             uid="f2a1c0de-1111-4222-8333-444455556666",
             node="fractile-0",
             reason="the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that "
-            "does not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName",
+            "does not call Fractile), so it gets no card; delete it, and create it again without spec.nodeName",
         ),
     ),
 )

@@ -35,11 +35,11 @@ def test_fields_of_later_programs_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "makes no sense"),
-        (b"<html>", "makes no sense"),
-        (b'{"node":3,"time":1}', "makes no sense"),
-        (b"\xcb\xff", "makes no sense"),
-        (b'{"node":' * 5_000, "makes no sense"),
+        (b"", "is invalid"),
+        (b"<html>", "is invalid"),
+        (b'{"node":3,"time":1}', "is invalid"),
+        (b"\xcb\xff", "is invalid"),
+        (b'{"node":' * 5_000, "is invalid"),
         (node_usage.encode(NodeUsage(node="n", time=1.0, version=2)), "version 2"),
     ],
 )

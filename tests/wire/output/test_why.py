@@ -28,7 +28,7 @@ WHY = Why(
     pod="trainer",
     uid="uid-1",
     state="pending",
-    verdict="none of 2 nodes takes it: too few CPUs free, 12 asked",
+    verdict="none of 2 nodes takes it: too few CPUs free, 12 requested",
     age=250.5,
     node="",
     families=("class",),
@@ -54,7 +54,7 @@ WHY = Why(
     ),
     classes=(ClassState(name="small", exists=True, devices=4, units=8, free_units=2, message="m"),),
     fits=("n3",),
-    groups=(RefusingNodes(nodes=("n1", "n2"), reasons=("too few CPUs free, 12 asked",), waiting_helps=True),),
+    groups=(RefusingNodes(nodes=("n1", "n2"), reasons=("too few CPUs free, 12 requested",), waiting_helps=True),),
     changes=(PodChange("fewer-cpus", "ask for 8 CPUs instead of 12", "n1", 12000, 8000),),
     holds=(
         Holding(

@@ -176,7 +176,7 @@ class OutsideAudit:
             if case.owner is not None and not case.stays and self._streaks.alone(case.finding):
                 self._lasting.ended(case.owner, case.finding, case.begun, now)
             if case.looks > 1:
-                log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
+                log.info("no longer outside the ledger kind=%s card=%s %s", key[0], key[1], _who(case))
         for key, finding in present.items():
             self._look(self._cases.get(key) or self._begin(key, finding), finding)
         self._lasting.forget(now)

@@ -127,8 +127,8 @@ class DepartedPods:
                 ObjectRef("Node", "", self._pods.node, ""),
                 REASON,
                 f"processes of pod {limits.namespace}/{limits.pod} (uid {uid}) still hold {cards}, although the pod is "
-                "gone from the API server, as after a deletion by force; nobody else gets that until they have ended; "
-                "to free it now, " + _ending(self._pods.node, containers),
+                "gone from the API server, as after a forced deletion; no other pod gets that memory until they have "
+                "ended; to free it now, " + _ending(self._pods.node, containers),
             )
         for uid in self._told - by_uid.keys():
             log.info("no longer held by a deleted pod uid=%s", uid)

@@ -21,8 +21,8 @@ from fractile.agent.node.procfs import Process, started
 ENDED = ""
 
 _ROUNDS = 8  # a program may start others meanwhile
-_ELSEWHERE = "it does not run among the node's processes (hostPID)"
-_RIGHT = "it has no right to (CAP_KILL, or a security module of the node refuses it)"
+_ELSEWHERE = "it does not run in the node's process namespace (hostPID)"
+_RIGHT = "it lacks the right to (CAP_KILL), or a security module of the node refuses it"
 
 
 class Ender:

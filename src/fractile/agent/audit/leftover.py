@@ -50,6 +50,6 @@ class Leftover:
             ObjectRef("Node", "", self._owners.node, ""),
             REASON,
             f"process {process.pid} ({process.command}) of {who} uses {(finding.bytes or 0) // _MIB} MiB of card "
-            f"{finding.card}, of which the pod was given nothing, although the pod is gone from the API server, as "
-            "after a deletion by force; end the process on the node",
+            f"{finding.card}, of which the pod had no part, although the pod is gone from the API server, as after a "
+            "forced deletion; end the process on the node",
         )

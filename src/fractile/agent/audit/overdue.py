@@ -99,7 +99,7 @@ class Overdue:
         log.warning(
             "%s after the eviction pod=%s/%s pid=%d command=%r card=%s reason=%r",
             *("killed" if outcome == ENDED else "not killed", owner.namespace, owner.pod),
-            *(process.pid, process.command, card, outcome or "it used the card beyond its time to end"),
+            *(process.pid, process.command, card, outcome or "it still used the card after its time to end"),
         )
         if outcome in known.told:
             return
@@ -111,7 +111,7 @@ class Overdue:
         about = ObjectRef("Pod", owner.namespace, owner.pod, owner.uid)
         if outcome == ENDED:
             self._events.emit(
-                about, KILLED, f"{what} eviction; the node's agent ended it and the rest of its container by SIGKILL"
+                about, KILLED, f"{what} eviction; the node's agent ended it and the rest of its container with SIGKILL"
             )
         else:
             self._events.emit(

@@ -117,8 +117,8 @@ class Sight:
     def _tell(self, closed: frozenset[int], asks: Sequence[SightCheck]) -> None:
         for one in (ask.process for ask in asks if ask.process.pid in closed - self._closed):
             log.warning(
-                "not known whether it has the library pid=%d command=%r reason=%r", one.pid, one.command,
-                "the agent may not read its files in /proc (CAP_SYS_PTRACE, hostPID); its pod stays",
+                "unknown whether it has the library pid=%d command=%r reason=%r", one.pid, one.command,
+                "the agent cannot read its files in /proc (CAP_SYS_PTRACE, hostPID); its pod stays",
             )  # fmt: skip
         self._closed = closed
 

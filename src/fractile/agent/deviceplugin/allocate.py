@@ -144,5 +144,7 @@ def held_by_card(resource: str, ids: list[str], catalog: Catalog) -> dict[CardUU
     for device in ids:
         card, k = split(device)
         if k >= counts.get(card, 0) or device != device_id(card, k):
-            raise WireError(f"device id {device[:80]!r} is no {resource} of this node; see whether its card is lost")
+            raise WireError(
+                f"device id {device[:80]!r} is not a {resource} of this node; check whether its card is lost"
+            )
     return count_by_card(dict.fromkeys(ids))

@@ -100,8 +100,8 @@ class PluginConflicts:
 
     async def _tell(self, resource: str, who: str) -> None:
         message = (
-            f"{who} serves {resource} on this node too, and kubelet believes whoever registered last: remove it from "
-            f"this node, or leave the resource to it with --dialects"
+            f"{who} also serves {resource} on this node, and kubelet uses the device plugin that registered last: "
+            "remove it from this node, or leave the resource to it with --dialects"
         )
         log.error("two device plugins node=%s resource=%s other=%r", self._node, resource, who)
         try:

@@ -174,15 +174,16 @@ class PreStart:
                 return placement
         cards = ", ".join(c.card for c in charges(real))
         return Denied(
-            f"kubelet gave pod {owned.request.key} {cards}, its placement names other cards, and the control plane has "
-            f"not confirmed the move within {_WAIT:.0f} s; it may have no room there, or not run"
+            f"kubelet gave pod {owned.request.key} {cards}, but its placement names other cards, and the control plane "
+            f"has not confirmed the change within {_WAIT:.0f} s: the cards may have no room for the pod, or the "
+            "control plane does not run"
         )
 
     def _placement(self, owned: Owned) -> Placement | Denied:
         placement = placement_of(owned.pod)
         if placement is None:
             return Denied(
-                f"pod {owned.request.key} has no placement; bind it with a scheduler that asks Fractile's extender"
+                f"pod {owned.request.key} has no placement; bind it with a scheduler that calls Fractile's extender"
             )
         if placement.node != self._pods.node:
             return Denied(f"the placement of pod {owned.request.key} is for node {placement.node[:80]}")
@@ -225,17 +226,17 @@ def too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Deni
     if card.type != GPU:
         shares = sum(c.shares for c in used)
         said = f"{card.type} {card.uuid} has {card.shares} share(s) and the pods placed on it need {shares}"
-        return Denied(f"{said}, {mine.shares} of them for pod {pod}") if shares > card.shares else None
+        return Denied(f"{said}, of which {mine.shares} for pod {pod}") if shares > card.shares else None
     memory, cores = sum(c.memory for c in used), sum(c.cores for c in used)
     if memory > card.memory:
         return Denied(
-            f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need {memory} MiB, "
-            f"{mine.memory} of them for pod {pod}"
+            f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need {memory} MiB, of "
+            f"which {mine.memory} for pod {pod}"
         )
     if not cores_fit(WHOLE, cores, coreless=any(c.coreless for c in used)):
         return Denied(
-            f"the pods on card {card.index} ({card.uuid}) need {cores} % of its cores, {mine.cores} of them for pod "
-            f"{pod}; all of it can be promised only where everybody has a share"
+            f"the pods on card {card.index} ({card.uuid}) need {cores} % of its cores, of which {mine.cores} % for pod "
+            f"{pod}; 100 % can be promised only if every container has a share"
         )
     return None
 
@@ -247,7 +248,7 @@ def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | D
     for asked in owned.request.containers:
         ids = owned.ids(asked)
         if ids is not None and len(ids) != asked.amount:
-            return Denied(f"container {asked.container} holds {len(ids)} {asked.resource}, it asks for {asked.amount}")
+            return Denied(f"container {asked.container} holds {len(ids)} {asked.resource}, but asks for {asked.amount}")
         given = placement.slices_for(asked)
         slices = (
             given if ids is None else table.slices_held(asked, count_by_card(sorted(ids)), [*catalog.all], given=given)

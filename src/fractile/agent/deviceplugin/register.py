@@ -40,7 +40,9 @@ _CALL = 12.0  # kubelet calls us back inside Register and allows that 10 s
 _REFUSED = 0.005  # kubelet.sock exists a moment before kubelet listens on it
 _SLOWEST = 1.0
 _GIVE_WAY = 0.1  # the longest that a resource not in use waits for those that pods hold
-_LATE = f"a kubelet that restarts is seen within {_LOOK:.0f} s instead of at once, and may fail pods that have GPUs"
+_LATE = (
+    f"a restart of kubelet is noticed within {_LOOK:.0f} s, not at once; kubelet may meanwhile fail pods that have GPUs"
+)
 _SETTLE = 0.2  # for kubelet to notice that the old stream has ended
 _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
 
@@ -220,7 +222,7 @@ class Registrar:
         deadline = self._clock() + _CALL
         while not watch.began.is_set():
             if rpc.identity(self._kubelet) != kubelet or self._clock() > deadline:
-                log.warning("not registered reason=%s", "kubelet took the registration and did not ask for devices")
+                log.warning("not registered reason=%s", "kubelet accepted the registration but did not ask for devices")
                 return False
             await _either(watch.began, self._wake, timeout=_LOOK)
         return True

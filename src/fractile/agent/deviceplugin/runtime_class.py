@@ -47,10 +47,10 @@ class RuntimeClasses:
         if handler in self._known or handler.startswith(_NVIDIA):
             return None
         return Denied(
-            f"pod {pod.metadata.namespace}/{pod.metadata.name} has runtimeClassName {name[:100]}, and its handler "
-            f"{handler[:100]!r} is not known to load Fractile's library into containers, which would be unlimited: use "
-            "a class of runc or crun, or, if the handler is one of these by another name, give the agents "
-            f"--runtime-handlers={handler[:100]}"
+            f"pod {pod.metadata.namespace}/{pod.metadata.name} has runtimeClassName {name[:100]}, whose handler "
+            f"{handler[:100]!r} is not known to load Fractile's library into containers, so their limits would not be "
+            "enforced: use a RuntimeClass of runc or crun, or, if the handler is one of these under another name, "
+            f"give the agents --runtime-handlers={handler[:100]}"
         )
 
     async def _handler(self, name: str) -> str:

@@ -132,7 +132,7 @@ class Availability:
         until = self._clock() + _ADMISSION
         while awaited := await self._arriving():
             if self._clock() > until:
-                log.warning("not waited for any longer pods=%s", ",".join(awaited))
+                log.warning("no longer waiting for pods=%s", ",".join(awaited))
                 return
             await self._sleep(_ASK)
 

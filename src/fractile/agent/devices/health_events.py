@@ -42,7 +42,7 @@ class HealthEvents:
                 self._events.emit(
                     pod,
                     "CardUnhealthy",
-                    f"{_name(card)} is unhealthy: {verdict.message}. No new pods; this one keeps its part",
+                    f"{_name(card)} is unhealthy: {verdict.message}. It takes no new pods; this pod keeps its part",
                 )
 
     def failed(self, card: Card, event: CardEvent, text: str) -> None:

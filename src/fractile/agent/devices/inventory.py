@@ -131,9 +131,9 @@ class Inventory:
         self._events.emit(
             node,
             REASON,
-            f"no pod is given card {card}, since its object cannot be written: {why}. If it names another node that "
-            f"does not have the card (kubectl get extendedresource {name}), delete it: "
-            f"kubectl delete extendedresource {name}",
+            f"no pod can get card {card}, because its object cannot be written: {why}. If the object names another "
+            f"node, which does not have the card (kubectl get extendedresource {name}), delete it: kubectl delete "
+            f"extendedresource {name}",
         )
 
     async def _read_once(self) -> None:
@@ -166,7 +166,7 @@ class Inventory:
         except (ApiError, Unreachable, WireError):
             return False  # the audit will report it
         if cards:
-            log.warning("objects of cards missing, made again node=%s cards=%s", self._node, ",".join(cards))
+            log.warning("objects of cards missing, created again node=%s cards=%s", self._node, ",".join(cards))
         return bool(cards)
 
     async def _there(self, card: CardUUID) -> bool:

@@ -120,8 +120,8 @@ class DeviceFile:
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:
             self._complaint = reason
-            log.error("devices stay as they were reason=%s", reason)
+            log.error("devices unchanged reason=%s", reason)
 
 
 def _why_removed(device: CardUUID) -> str:
-    return f"the node's file of devices no longer names {device}; it goes when no pod holds it any more"
+    return f"the node's file of devices no longer names {device}; it is removed when no pod holds it any more"

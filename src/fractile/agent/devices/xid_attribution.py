@@ -84,7 +84,9 @@ class XidAttribution:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as e:
-            log.info("kernel log not read path=%s reason=%s; all pods of a card hear of a program's error", path, e)
+            log.info(
+                "kernel log not read path=%s reason=%s; a program's error is reported to all pods of the card", path, e
+            )
             return
         try:
             os.lseek(descriptor, 0, os.SEEK_END)

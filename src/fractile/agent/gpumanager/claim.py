@@ -38,7 +38,7 @@ def judge(
     if peer is not None and not _inside(peer, limits, token):
         return ClaimRefused("peer", f"process {peer.pid} ({peer.command}) does not run in this container")
     if claim.pod_uid != limits.pod_uid:
-        return ClaimRefused("pod", f"claims to be of pod {claim.pod_uid[:80]!r}")
+        return ClaimRefused("pod", f"claims to belong to pod {claim.pod_uid[:80]!r}")
     if claim.bus_id and bus_address(claim.bus_id) not in {bus_address(b) for b in bus_ids}:
         return ClaimRefused("card", f"claims card {claim.bus_id[:80]!r}")
     if claim.container_name and claim.container_name != limits.container:

@@ -146,7 +146,7 @@ class VcudaProxy:
         try:
             return (await asyncio.get_running_loop().sock_accept(listener))[0]
         except OSError as e:
-            log.warning("connection not taken reason=%s", e)
+            log.warning("connection not accepted reason=%s", e)
             return None
 
     async def _visit(self, visitor: Visitor, outer: socket.socket, here: asyncio.Semaphore) -> None:
@@ -179,7 +179,7 @@ class VcudaProxy:
 
     async def _registered(self, request: vcuda.VDeviceRequest, context: rpc.Context) -> vcuda.VDeviceResponse:
         visitor = self._visitors.get(context.peer())
-        answer = ClaimAnswer("nobody knows this connection", error=True)
+        answer = ClaimAnswer("unknown connection", error=True)
         if visitor is not None:
             answer = await self._called(visitor, request)
         if answer.refused:

@@ -238,7 +238,7 @@ class VirtualManager:
             if isinstance(verdict, ClaimRefused):
                 self._outcomes[verdict.kind] += 1
                 log.warning("registration refused %s reason=%r", who, verdict.reason)
-                return ClaimAnswer(f"not believed: it {verdict.reason}")
+                return ClaimAnswer(f"rejected: it {verdict.reason}")
             try:
                 linked = await asyncio.to_thread(container.register, verdict.name, verdict.container_id)
             except (OSError, WireError) as e:
@@ -246,7 +246,7 @@ class VirtualManager:
                 return ClaimAnswer("the node could not write the files; try again", error=True)
             self._outcomes["registered" if linked else "container"] += 1
             log.info("registered %s as=%s", who, verdict.name)
-            return ClaimAnswer("" if linked else f"{verdict.name[:80]!r} is no name for a folder")
+            return ClaimAnswer("" if linked else f"{verdict.name[:80]!r} is not a valid name for a folder")
 
     def _judge(
         self, visitor: Visitor, claim: vcuda.VDeviceRequest, container: VcudaContainer

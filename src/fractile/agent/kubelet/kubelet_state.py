@@ -133,12 +133,14 @@ class Kubelet:
                 answer = await self._line.call(rpc.LIST_ENCODED, pr.ListPodResourcesRequest(), timeout=_CALL)
                 return self._decoded(answer.pod_resources)
             except DecodeError:
-                raise KubeletStateMissing(f"kubelet's pod-resources API at {self._socket} answers nonsense") from None
+                raise KubeletStateMissing(
+                    f"kubelet's pod-resources API at {self._socket} sent an answer that cannot be decoded"
+                ) from None
             except grpc.aio.AioRpcError as e:
                 if attempt == _TRIES - 1 or e.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise KubeletStateMissing(
-                        f"kubelet's pod-resources API at {self._socket} does not answer ({e.code().name}); "
-                        "see whether kubelet runs"
+                        f"kubelet's pod-resources API at {self._socket} does not answer ({e.code().name}); check "
+                        "whether kubelet runs"
                     ) from None
             await asyncio.sleep(0.05 * 2**attempt)
         raise AssertionError("unreachable")

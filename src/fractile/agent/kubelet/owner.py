@@ -64,15 +64,15 @@ async def owner(resource: str, ids: frozenset[str], books: KubeletState, pods: N
     else:
         pod = await _of_init_container(uids, books, pods)
     if pod is None:
-        return Denied("kubelet's books do not name a pod of the API server that holds these devices")
+        return Denied("kubelet's records name no pod of the API server that holds these devices")
     if uids and PodUID(pod.metadata.uid) not in uids:
         return Denied(f"the devices belong to an earlier pod of the name {pod.metadata.namespace}/{pod.metadata.name}")
     request = pods.request(pod)
     if request is None:
-        return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no sensible request for {resource}")
+        return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no valid request for {resource}")
     held = {(c.container, c.resource): h for c in request.containers if (h := _held(c, request, books))}
     if not _holds(held, resource, ids):
-        return Denied(f"kubelet's books changed while pod {request.key} was looked up")
+        return Denied(f"kubelet's records changed while pod {request.key} was looked up")
     return Owned(pod, request, held)
 
 

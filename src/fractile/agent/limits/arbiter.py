@@ -60,7 +60,7 @@ class ArbiterKeeper:
                 continue
             if lock is None:
                 if not told:
-                    log.warning("arbiter not started reason=%r", f"another one holds {self._lock}")
+                    log.warning("arbiter not started reason=%r", f"another arbiter holds {self._lock}")
                 told = True
                 await self._sleep(_BUSY)
                 continue
@@ -95,7 +95,7 @@ class ArbiterKeeper:
             await _copy(process)
             status = await process.wait()  # no timeout: it is meant to run as long as we do
             log.warning(
-                "arbiter ended pid=%d status=%d; shares of compute are not enforced until it is back",
+                "arbiter ended pid=%d status=%d; shares of compute are not enforced until it runs again",
                 process.pid,
                 status,
             )

@@ -92,7 +92,7 @@ class GarbageCollector:
         try:
             await asyncio.to_thread(self._journal.remove, token)
         except OSError as e:
-            log.warning("token directory stays token=%s reason=%s", token, e)
+            log.warning("token directory not removed token=%s reason=%s", token, e)
             return
         log.info("token directory removed token=%s", token)
 

@@ -228,7 +228,7 @@ def _remove_leftover(folder: Path) -> None:
         shared_directory.release(folder)
         remove_tree(folder)
     except OSError as e:
-        log.warning("half a token directory, and not removed path=%s reason=%s", folder, e)
+        log.warning("incomplete token directory not removed path=%s reason=%s", folder, e)
 
 
 def _never_given(directory: Path) -> bool:
@@ -253,7 +253,7 @@ def _given(directory: Path) -> list[str] | None:
 def _grant(directory: Path) -> Grant | None:
     lines = _given(directory)
     if lines is None:
-        log.warning("token directory ignored token=%s reason=%s", directory.name, "no journal of version 1")
+        log.warning("token directory ignored token=%s reason=%s", directory.name, "not a journal of version 1")
         return None
     try:
         since = (directory / _IDS).stat().st_mtime

@@ -37,7 +37,7 @@ class Leases:
                 self._events.emit(
                     seen.pod,
                     REASON,
-                    f"{directory.MOUNT}/{directory.REGION} of container {limits.container} cannot be looked at: "
-                    f"{shared.LEASED}. No program needs one; end that process",
+                    f"{directory.MOUNT}/{directory.REGION} of container {limits.container} cannot be checked: "
+                    f"{shared.LEASED}. No program needs such a lease; end that process",
                 )
         self._told = frozenset(leased)

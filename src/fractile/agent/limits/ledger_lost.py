@@ -52,7 +52,7 @@ class LedgerLost:
             try:
                 await self.round()
             except OSError as e:
-                log.warning("regions not looked for reason=%s", e)
+                log.warning("regions not checked reason=%s", e)
 
     async def round(self) -> None:
         """Check all directories once."""
@@ -83,8 +83,8 @@ class LedgerLost:
 def sentence(limits: ContainerLimits, *, path: str, node: str) -> str:
     """The message to the pod's owner."""
     return (
-        f"{path} on node {node}, by which the node reads what container {limits.container} uses, was removed or "
-        "replaced while it ran; its processes keep what was given to them, but what they use is not shown and not "
-        "compared with the driver until the container starts again; to start it now: kubectl delete pod -n "
-        f"{limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+        f"{path} on node {node}, from which the node reads what container {limits.container} uses, was removed or "
+        "replaced while the container ran; its processes keep what they were given, but their use is neither shown "
+        "nor compared with the driver's figures until the container starts again; to restart it now: kubectl delete "
+        f"pod -n {limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
     )

@@ -103,7 +103,8 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Libr
         wrong = LibraryContent().wrong(folder)
         if wrong is not None:
             raise SetupError(
-                f"{wrong} is not what the agent has written, and stays so; remove it, or its disk is broken"
+                f"{wrong} differs from what the agent wrote, even after the agent wrote it again; remove it; if that "
+                "does not help, replace the disk"
             )
     if simulated is not None:
         simulated.mkdir(parents=True, exist_ok=True)
@@ -120,9 +121,9 @@ def denied(entries: Iterable[Recorded], content: LibraryContent) -> Denied | Non
     if wrong is None:
         return None
     return Denied(
-        f"{wrong}, which holds the container to its limits, was removed or changed on this node; the agent makes its "
-        "own version again within seconds, and kubelet starts the container then; if this does not end, delete the "
-        "pod, so that it is made again"
+        f"{wrong}, which holds the container to its limits, was removed or changed on this node; the agent restores it "
+        "within seconds, and kubelet then starts the container; if the error persists, delete the pod, so that it is "
+        "created again"
     )
 
 
@@ -137,7 +138,9 @@ def hold(version: LibraryVersion, again: Callable[[], LibraryVersion]) -> Librar
                 return version
         os.close(descriptor)
         version = again()
-    raise SetupError(f"{version.folder} is removed again and again; see what else works in {version.folder.parent}")
+    raise SetupError(
+        f"{version.folder} is removed again and again; find out what else removes files in {version.folder.parent}"
+    )
 
 
 class LibrarySweeper:
@@ -286,7 +289,7 @@ def _remove(folder: Path) -> None:
             folder.rename(doomed)  # never incomplete under its name
         shutil.rmtree(doomed)
     except OSError as e:
-        log.warning("library version stays folder=%s reason=%s", folder, e)
+        log.warning("library version not removed folder=%s reason=%s", folder, e)
         return
     log.info("library version removed folder=%s", folder)
 

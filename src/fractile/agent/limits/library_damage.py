@@ -73,7 +73,7 @@ class LibraryDamage:
                 if await self._pods.synced(_ROUND):
                     await self.round()
             except OSError as e:
-                log.warning("library not looked at reason=%s", e)
+                log.warning("library not checked reason=%s", e)
             await self._sleep(_ROUND)
 
     async def round(self) -> None:
@@ -117,7 +117,7 @@ class LibraryDamage:
             state = (
                 "it is restored"
                 if folder in self._restored
-                else "delete the pods that use it: they have this event, too"
+                else "delete the pods that use it: each of them has this event too"
             )
             about = ObjectRef("Node", "", self._pods.node, "")
             self._events.emit(about, REASON, f"{folder}, the library of containers, was damaged on this node; {state}")
@@ -131,7 +131,7 @@ def sentence(seen: PodWithRequest, node: str, *, restored: bool) -> str:
     return (
         f"the library that holds the containers of this pod to their limits {state} damaged on node {node}: programs "
         f"that start in them {when} may run without limits; this is a fault of the node, for which the pod is not "
-        f"evicted; delete the pod, so that it starts with a whole library: kubectl delete pod -n {meta.namespace} "
+        f"evicted; delete the pod, so that it starts with an intact library: kubectl delete pod -n {meta.namespace} "
         f"{meta.name} (of a Deployment: kubectl rollout restart)"
     )
 

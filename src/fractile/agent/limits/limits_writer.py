@@ -53,7 +53,7 @@ class LimitsWriter:
             if not tokens:
                 return Denied(
                     f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
-                    "was changed, delete the pod so that it is made again"
+                    "was changed, delete the pod so that it is created again"
                 )
             pages.update(tokens)
             if len(pages) > SEATS:  # a container without a seat would not be paced
@@ -73,7 +73,7 @@ class LimitsWriter:
         directory = mounted(entry)
         token = self._journal.token(directory) if directory else ""
         if token and not self._journal.exists(token):
-            log.warning("token directory made again token=%s pod=%s", token, owned.request.key)
+            log.warning("token directory created again token=%s pod=%s", token, owned.request.key)
             self._journal.refill(token, container.resource, ids)
         return [token] if token else []
 

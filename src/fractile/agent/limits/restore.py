@@ -215,8 +215,8 @@ def sentence(limits: ContainerLimits, node: str) -> str:
     ]
     return (
         f"the directory of container {limits.container} was removed from node {node} while it ran, with the agent's "
-        f"state directory for example; {_listed(effects)}; delete the pod, so that it is made again: "
-        f"kubectl delete pod -n {limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
+        f"state directory for example; {_listed(effects)}; delete the pod, so that it is created again: kubectl delete "
+        f"pod -n {limits.namespace} {limits.pod} (of a Deployment: kubectl rollout restart)"
     )
 
 

@@ -45,14 +45,14 @@ class Ground:
         """Return when something is missing or changed. SetupError if nothing can be made in the directory."""
         while not (missing := await asyncio.to_thread(self.missing)):
             await self._sleep(_ROUND)
-        log.error("files removed or changed state=%s missing=%r: the agent begins again", self._state, missing)
+        log.error("files removed or changed state=%s missing=%r: the agent starts over", self._state, missing)
 
     def missing(self) -> str:
         """The first file that is missing or changed; "" when there is none."""
         if _is_removed(self._state):
             raise SetupError(
-                f"{self._state} was removed from the node, and takes no files any more; the agent ends, and its next "
-                "start makes another one"
+                f"{self._state} was removed from the node, and can hold no more files; the agent exits, and creates it "
+                "again at its next start"
             )
         gone = next((path for path, identity in self._files.items() if _identity(path) != identity), self._wrong())
         gone = gone or self._closed()

@@ -101,12 +101,12 @@ def sentence(setup: Setup) -> tuple[bool, str]:
         return True, (
             f"{said}. A pod that asks for nothing sees all cards of this node if its image or envFrom sets the "
             "variable, as CUDA's images do: make runc the default and give NVIDIA's runtime to GPU pods by a "
-            "RuntimeClass, or leave it to the audit (--outside-ledger=evict)"
+            "RuntimeClass, or rely on the audit (--outside-ledger=evict)"
         )
     if setup.nvidia == "unknown" or (setup.nvidia == "default" and setup.variable == UNKNOWN):
         return False, (
-            f"{said}. So it is not known whether a container gets all cards if its image sets that variable: look into "
-            "the runtime's configuration (docs/operate/security.md, How a node hands out cards)"
+            f"{said}. So it is not known whether a container gets all cards if its image sets that variable: check the "
+            "runtime's configuration (docs/operate/security.md, How a node hands out cards)"
         )
     return False, said
 
@@ -115,7 +115,7 @@ def _of_default(setup: Setup) -> str:
     if setup.nvidia != "unknown":
         return f"NVIDIA's runtime is {'' if setup.nvidia == 'default' else 'not '}its default"
     files = _FILES_OF.get(setup.runtime)
-    why = f"could not read {_or(files)}" if files else "knows containerd, CRI-O and Docker only"
+    why = f"could not read {_or(files)}" if files else "supports only containerd, CRI-O and Docker"
     return f"whether NVIDIA's runtime is its default is not known: the agent {why}"
 
 

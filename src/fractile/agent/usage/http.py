@@ -62,7 +62,7 @@ class Address(msgspec.Struct, frozen=True):
             return None
         host, colon, port = text.rpartition(":")
         if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host) != ("[" in host):
-            raise SetupError(f"{text[:80]!r} is no address to listen at; write for example :5678 or 127.0.0.1:5678")
+            raise SetupError(f"{text[:80]!r} is not an address to listen on; write for example :5678 or 127.0.0.1:5678")
         return cls(host.strip("[]"), int(port))
 
 
@@ -220,7 +220,7 @@ class HttpServer:
         handler = self._routes.get(request.path)
         if handler is None:
             known = " ".join(sorted(self._routes))
-            return Response(f"there is nothing here; try {known}\n".encode(), status=404), method == "HEAD"
+            return Response(f"there is no such page; try {known}\n".encode(), status=404), method == "HEAD"
         try:
             return await handler(request), method == "HEAD"
         except Exception:  # a page that fails must not end the agent

@@ -145,7 +145,9 @@ class UsageLoop:
         done, _ = await asyncio.wait({self._looking}, timeout=_PATIENCE)
         if not done:
             self.late += 1
-            log.warning("usage not read yet reason=%r", "a look at files and NVML takes long; is a card lost?")
+            log.warning(
+                "usage not read yet reason=%r", "reading files and NVML takes long; check whether a card is lost"
+            )
             return None
         looking, self._looking = self._looking, None
         try:

@@ -38,9 +38,9 @@ def cluster_options(command: F) -> F:
             help="A local cluster that `fractile up` started.",
         ),
         click.option(
-            "--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given."
+            "--context", default="", metavar="NAME", help="Context of the kubeconfig; default: its current context."
         ),
-        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster."),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig file of the cluster."),
     ):
         command = option(command)
     return command

@@ -26,8 +26,8 @@ def control_plane(place: ClusterLayout) -> DebugEndpoint:
     kept = _state(place)
     if kept.image:
         raise SetupError(
-            f"the control plane of cluster {place.name} is pods, which have no token of yours; make one as "
-            "docs/reference/debug-state.md says, or ask an agent with --node"
+            f"the control plane of cluster {place.name} runs in pods, for which this command has no token; make one as "
+            "docs/reference/debug-state.md says, or query an agent with --node"
         )
     if not (kept.fractile and place.debug_token.exists()):
         raise SetupError(f"cluster {place.name} has no token; run `fractile up --name {place.name}` again")

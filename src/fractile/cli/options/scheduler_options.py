@@ -52,7 +52,7 @@ _OPTIONS = [
     click.option(
         "--policy",
         type=click.Choice(_POLICIES),
-        help=f"How kube-scheduler scores nodes; {_FRACTILE}: as it does by itself, the extender decides. "
+        help=f"How kube-scheduler scores nodes; {_FRACTILE}: by its own defaults, so that the extender decides. "
         f"Default: {scoring.StrategyKind.RATIO}, with --extender {_FRACTILE}.",
     ),
     click.option(
@@ -64,7 +64,7 @@ _OPTIONS = [
         type=click.IntRange(1, 10_000),
         default=wire.WEIGHT,
         show_default=True,
-        help="Of the policy, and of the extender, among kube-scheduler's other scores.",
+        help="Weight of the policy, and of the extender, among kube-scheduler's other scores.",
     ),
     click.option(
         "--profile",
@@ -73,7 +73,9 @@ _OPTIONS = [
         metavar="NAME",
         help="Only for pods with this schedulerName; others are scheduled as before.",
     ),
-    click.option("--extender", metavar="URL", help="Of the control plane, such as https://HOST:8443/scheduler."),
+    click.option(
+        "--extender", metavar="URL", help="Address of the control plane, such as https://HOST:8443/scheduler."
+    ),
     click.option(
         "--tls-ca",
         default="",
@@ -81,17 +83,20 @@ _OPTIONS = [
         help="PEM file of the certificate authority (CA) that signed the extender's certificate.",
     ),
     click.option(
-        "--tls-cert", default="", metavar="FILE", help="Certificate that kube-scheduler shows to the extender."
+        "--tls-cert",
+        default="",
+        metavar="FILE",
+        help="Client certificate that kube-scheduler presents to the extender.",
     ),
     click.option("--tls-key", default="", metavar="FILE", help="Its key."),
     click.option(
-        "--tls-server-name", default="", metavar="NAME", help="In the extender's certificate, if not the host."
+        "--tls-server-name", default="", metavar="NAME", help="Name in the extender's certificate, if not the host."
     ),
     click.option("--tls-insecure", is_flag=True, help="Do not check the extender's certificate."),
     click.option(
         "--insecure-open-extender",
         is_flag=True,
-        help="Show no certificate: the control plane runs with this option, too.",
+        help="Present no client certificate; the control plane must run with this option too.",
     ),
     click.option(
         "--form",

@@ -20,8 +20,8 @@ _TOTALS = (Column("TOTAL"), Column("NODES", number=True), *_AMOUNTS)
 _NONE = Fraction(-1)  # sorts nodes with nothing to request below all others
 _SAME = Fraction(0)
 _NOTE = (
-    "note: resources of Fractile are taken from the same cards, so what is FREE of one may be held by another; "
-    "fractile inspect says what is free on the cards\n"
+    "note: Fractile's resources share the same cards, so an amount that is FREE of one resource may be held through "
+    "another; fractile inspect shows what is free on the cards\n"
 )
 
 Row = tuple[str, ResourceLine]

@@ -46,7 +46,7 @@ def one(report: ClassReport, devices: DeviceReport) -> str:
     return f"{plain(_CLASSES, [(*_cells(entry), entry.reason)])}\n{head}\n{devices_text.table(devices)}"
 
 
-NOTHING = "there are no classes; kubectl explain resourceclass.spec says how to make one"
+NOTHING = "there are no classes; kubectl explain resourceclass.spec shows how to make one"
 
 
 def about(entry: ClassEntry) -> Iterator[str]:

@@ -21,7 +21,7 @@ def _node(name: NodeName, cards: Sequence[Card], held: Mapping[CardUUID, str]) -
     cards = sorted(cards, key=lambda c: (c.index, c.uuid))
     yield name
     if all(c.interconnect is None for c in cards):
-        yield "  its agent does not say how the cards are joined"
+        yield "  its agent does not report how the cards are joined"
         return
     pairs = matrix(tuple((c.index, c.interconnect) for c in cards))
     yield from _branch(pairs, tuple(range(len(cards))), cards, held, before="  ", last=True)

@@ -8,12 +8,12 @@ from fractile.kubeadm.health import SchedulerHealth
 from fractile.kubeadm.install import InstallOutcome, ManifestChange
 
 _OTHERS = (
-    "Each control-plane node has a kube-scheduler of its own, of which one leads: run the same command with the same\n"
-    "files on every other one (kubectl get nodes -l node-role.kubernetes.io/control-plane).\n"
+    "Each control-plane node has its own kube-scheduler, and one of these leads: run the same command with the same\n"
+    "files on every other control-plane node (kubectl get nodes -l node-role.kubernetes.io/control-plane).\n"
 )
 _KUBEADM = (
-    "kubeadm writes the manifest again when it upgrades the cluster. Run this again then, or tell kubeadm, too: "
-    "fractile\nscheduler-config --install kubeadm.\n"
+    "When kubeadm upgrades the cluster, it writes the manifest again. Run this command again then, or configure "
+    "kubeadm too:\nfractile scheduler-config --install kubeadm.\n"
 )
 
 
@@ -42,7 +42,7 @@ def _diff(was: str, before: str, name: str, after: str) -> str:
 def unreachable(url: str, reason: str) -> str:
     return (
         f"Warning: kube-scheduler cannot reach {url} from this node: {reason}. Pods that ask for cards will wait until "
-        "it can. It knows no cluster DNS: give it an address, or a name that the node knows."
+        "it can. It does not use the cluster's DNS: give it an address, or a name that the node can resolve."
     )
 
 
@@ -52,19 +52,22 @@ def waiting(change: ManifestChange, limit: float) -> str:
 
 def interrupted() -> str:
     return (
-        "Interrupted: the new manifest stays, and nobody looks whether kube-scheduler is healthy. --undo takes it back."
+        "Interrupted: the new manifest stays, and kube-scheduler's health was not checked. --undo restores the old "
+        "manifest."
     )
 
 
 def done(place: NodeRoot, change: ManifestChange, outcome: InstallOutcome) -> str:
-    healthy = f", and is healthy after {outcome.health.seconds:.0f} s" if outcome.health else "; nobody waited for it"
+    healthy = (
+        f", and is healthy after {outcome.health.seconds:.0f} s" if outcome.health else "; its health was not checked"
+    )
     if not change.files:
         return (
             f"{place.manifest} is as it was before Fractile{healthy}.\nDo the same on every other control-plane node.\n"
         )
     return (
         f"kube-scheduler of this node reads {change.will.ours}{healthy}.\nThe manifest as it was: {place.backup}; "
-        f"`fractile install-scheduler --undo` puts it back.\n{_OTHERS}{_KUBEADM}"
+        f"`fractile install-scheduler --undo` restores it.\n{_OTHERS}{_KUBEADM}"
     )
 
 

@@ -32,7 +32,7 @@ def table(use: SliceUse) -> str:
     if use.processes:
         lines += ["\n", plain(_PROCESSES, [row for process in use.processes for row in _process(process)])]
     if use.problem:
-        lines.append(f"\nwhat is used is not known: {use.problem}\n")
+        lines.append(f"\nwhat is used is unknown: {use.problem}\n")
     return "".join(lines)
 
 
@@ -53,7 +53,7 @@ def _card(card: CardUse) -> tuple[str, ...]:
 def _around(card: CardUse) -> str:
     """The memory that is missing from USED, which is the library's own count."""
     more = f"{mib(card.unaccounted_bytes)} MiB more of card {card.uuid}"
-    return f"{more} are used around the library; they count against the quota\n"
+    return f"{more} are used around the library; they count toward the quota\n"
 
 
 def _process(process: ProcessUse) -> Iterator[tuple[str, ...]]:

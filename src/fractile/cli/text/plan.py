@@ -25,7 +25,7 @@ WORDS = {
     "gpu": "too little free on GPUs",
     "cpu": "too few CPUs free",
     "memory": "too little memory free",
-    "places": "no place for another pod",
+    "places": "no room for another pod",
 }
 _NAMED = 3  # pods with equal requests in one line
 _GROUPS = 20  # different requests; JSON lists all
@@ -72,7 +72,7 @@ def _group(group: WaitingGroup) -> list[str]:
         *(f"  {_reason(reason)}\n" for reason in group.reasons[:6]),
         *([f"  and {_many(len(group.reasons) - 6, 'combination')} more\n"] if len(group.reasons) > 6 else []),
         *(f"  would fit: {_change(change)}\n" for change in group.changes),
-        *(["  no single change that was tried would let it in\n"] if not group.changes else []),
+        *(["  no single change that was tried would make it fit\n"] if not group.changes else []),
     ]
 
 

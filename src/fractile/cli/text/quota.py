@@ -29,7 +29,7 @@ _RESOURCES = (
 )
 _STATES = {
     "read": "quotas of {source}",
-    "absent": "there is no ConfigMap {source}: no namespace is limited by it",
+    "absent": "there is no ConfigMap {source}: no namespace is limited",
     "malformed": "ConfigMap {source} is invalid and was not applied",
     "unreadable": "ConfigMap {source} could not be read",
 }

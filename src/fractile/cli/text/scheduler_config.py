@@ -20,10 +20,12 @@ def kubeadm(wish: SchedulerConfigOptions) -> str:
         f"kubeadm {wire.api_version(wish.minor).removeprefix('kubeadm.k8s.io/')}, Kubernetes 1.{wish.minor}.",
         f"1. Write what this command prints without --install to {_file(wish)} on every control-plane node.",
         "2. New cluster: merge this into the file of `kubeadm init --config FILE`.",
-        "   Present one: `kubectl -n kube-system edit configmap kubeadm-config`, merge it into what stands there,",
+        "   Present one: `kubectl -n kube-system edit configmap kubeadm-config`, merge it into the configuration "
+        "there,",
         "   save that as FILE too, and on every control-plane node run",
         "   `kubeadm init phase control-plane scheduler --config FILE`; kubelet restarts kube-scheduler.",
-        "3. See that it runs: `kubectl -n kube-system get pods -l component=kube-scheduler`. If not, its log says why;",
+        "3. Check that it runs: `kubectl -n kube-system get pods -l component=kube-scheduler`. If not, its log says "
+        "why;",
         "   take the flag out of /etc/kubernetes/manifests/kube-scheduler.yaml and it runs as before.",
     ]
     return _comments(steps) + _yaml(wire.document(wish.minor, _FLAGS[wish.form], _file(wish)))
@@ -37,7 +39,7 @@ def _steps(wish: SchedulerConfigOptions) -> list[str]:
             "Not together with --v=2 or higher: 1.22 then ends while it logs what it read (`no kind ... v1beta2`)."
         )
     if wish.form == "config":
-        lines.append("With --config, kube-scheduler passes over most of its other flags: merge what you set by them.")
+        lines.append("With --config, kube-scheduler ignores most of its other flags: merge what you set with them.")
     if wish.profile != scheduler_config.DEFAULT_PROFILE:
         lines.append(f"For pods with spec.schedulerName: {wish.profile}. The extender, if there is one, serves all.")
     return [*lines, "On kubeadm: the same command with --install kubeadm."]

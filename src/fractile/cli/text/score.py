@@ -31,7 +31,7 @@ def _pod(pod: PodReport, version: str) -> str:
     shape = f", shape {','.join(f'{p.utilization}:{p.score}' for p in strategy.shape)}" if strategy.shape else ""
     head = (
         f"pod {pod.namespace}/{pod.pod}: {strategy.kind} ({_SOURCES[strategy.source]}), {weights}{shape}, as "
-        f"Kubernetes {version} reckons\n"
+        f"Kubernetes {version} computes it\n"
     )
     nodes = "".join(f"\n{_node(node, strategy.kind)}" for node in pod.nodes)
     return head + nodes + f"\n{_best(pod)}\n"
@@ -58,7 +58,7 @@ def _sum(node: ScoredNode, kind: str) -> str:
     text = f"  {exact}, {how} {node.score}\n"
     if node.scale_of_ten is not None:
         tenths = _quotient(" + ".join(f"{t.score // _TEN}x{t.weight}" for t in counted), counted, node.scale_of_ten.sum)
-        text += f"  of 10, as Kubernetes' documentation reckons: {tenths}, rounded to {node.scale_of_ten.score}\n"
+        text += f"  of 10, as Kubernetes' documentation computes it: {tenths}, rounded to {node.scale_of_ten.score}\n"
     return text
 
 
@@ -78,4 +78,4 @@ def _best(pod: PodReport) -> str:
         return "no node has room for the pod"
     if len(pod.best) == 1:
         return f"{pod.best[0]} wins"
-    return f"{', '.join(pod.best)} are equal; kube-scheduler draws one by lot"
+    return f"{', '.join(pod.best)} are equal; kube-scheduler picks one at random"

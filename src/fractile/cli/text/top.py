@@ -111,7 +111,7 @@ def _wrapped(notes: Sequence[str], width: int, most: int) -> list[str]:
         wrapped = wrap(note, width, subsequent_indent="  ")
         last = number == len(notes) - 1
         if lines and len(lines) + len(wrapped) > most - (not last):
-            return [*lines, f"{len(notes) - number} more such sentences: --once"]
+            return [*lines, f"{len(notes) - number} more notes: --once"]
         lines += wrapped
     return lines[:most]
 
@@ -180,7 +180,7 @@ def _notes(usage: ClusterUsage) -> Iterator[str]:
             if not container.enforced:
                 yield f"{who}: isolation is off"
         if not node.audited:
-            yield f"{node.node}: NVML does not list processes; what goes around the ledger is not seen"
+            yield f"{node.node}: NVML does not list processes, so use outside the ledger is not detected"
     for missing in usage.unanswered:
         yield f"{missing.node}: {missing.reason}"
 

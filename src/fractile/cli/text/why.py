@@ -58,7 +58,7 @@ def _scheduled(why: Why) -> Iterator[str]:
 
 def _groups(why: Why) -> Iterator[str]:
     if why.fits:
-        yield f"  {_many(len(why.fits), 'node')} would do by what Fractile knows: {_names(why.fits)}"
+        yield f"  {_many(len(why.fits), 'node')} would take it, as far as Fractile can tell: {_names(why.fits)}"
     for group in why.groups[:_GROUPS]:
         yield f"  {_many(len(group.nodes), 'node')} ({_names(group.nodes)}): {_reasons(group)}"
     more = len(why.groups) - _GROUPS

@@ -165,7 +165,7 @@ def check_same(place: ClusterLayout, state: ClusterState, wanted: ClusterSpec) -
     else:
         return
     raise SetupError(
-        f"cluster {place.name} exists and is not what you ask for ({difference}); "
+        f"cluster {place.name} exists and differs from what you ask for ({difference}); "
         f"run `fractile down --name {place.name}` first, or choose another --name"
     )
 

@@ -76,17 +76,20 @@ def too_large(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     work.wait_running("holder-1", "holder-2")
     work.apply([w.pod("large", w.container(memory=10_000), nodes=["n1"])])
     reason = work.wait_refused("large")
-    _expect("10000 MiB asked on one card" in reason and "7276 MiB" in reason, f"the event should say why: {reason}")
+    _expect("10000 MiB requested on one card" in reason and "7276 MiB" in reason, f"the event should say why: {reason}")
     work.sleep(3)  # it must stay refused
     _expect(w.phase(work.pods()["large"]) == "Pending", "the pod should stay Pending")
-    yield "n1 has 2 x 7276 MiB free, so its sum of 14552 MiB would do for a pod of 10000 MiB, but no card has it:"
+    yield (
+        "n1 has 2 x 7276 MiB free, so its sum of 14552 MiB would be enough for a pod of 10000 MiB, but no single card "
+        "has that much:"
+    )
     yield f'   event: "{reason}"'
     work.delete("holder-1")
     freed = work.clock()
     work.wait_running("large", seconds=_NEXT)
     seconds = work.clock() - freed
     late = "" if seconds <= _QUICK else f" A quiet machine needs {_QUICK:.0f} s at most; this one was busy."
-    yield f"A pod that held the space was deleted: the waiting one ran {seconds:.1f} s later.{late}"
+    yield f"A pod that held the space was deleted: the waiting pod ran {seconds:.1f} s later.{late}"
     work.delete()
 
 
@@ -102,11 +105,16 @@ def three_nodes(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     _expect(w.node_of(chosen) == "n3", f"n3 should be chosen, {w.node_of(chosen)} was")
     _expect(w.annotations(chosen)[aliyun.IDX] == "0", f"card 0 has the room, card {_where(chosen)} was taken")
     yield "n1 has 4069 MiB left in all, n2 4069 + 4069, n3 8138 on card 0; a pod asks for 8138 MiB:"
-    yield f"   it runs on {_where(chosen)}. Why the others could not, as a pod that may use only those two is told:"
+    yield (
+        f"   it runs on {_where(chosen)}. Why the others could not, from the event of a pod that may use only those "
+        "two:"
+    )
     work.apply([w.pod("asks-too", w.container(memory=8138), nodes=["n1", "n2"])])
     reason = work.wait_refused("asks-too")
     _expect("1 Insufficient aliyun.com/gpu-mem" in reason, f"n1 should be refused by the sum: {reason}")
-    _expect("8138 MiB asked on one card, the most free on one is 4069 MiB" in reason, f"n2 should say why: {reason}")
+    _expect(
+        "8138 MiB requested on one card, the most free on one is 4069 MiB" in reason, f"n2 should say why: {reason}"
+    )
     yield f'   event: "{reason}"'
     work.delete()
 
@@ -199,7 +207,10 @@ def fifty(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
     yield f"50 pods of 1024 MiB in one apply, both kubelets restarted in the middle: all run after {seconds:.0f} s on"
     yield f"   {len(cards)} cards; each container's environment and kubelet's record name the card of its placement."
     if remade:
-        yield f"   {len(remade)} that kubelet had refused before it knew the node's cards again were made again."
+        yield (
+            f"   {len(remade)} that kubelet had refused, before the node's cards were registered again, were created "
+            "again."
+        )
     work.delete(wait=120)
     full = [f"full-{i}" for i in range(4)]
     work.apply([w.pod(name, w.container(memory=CARD), nodes=["n1", "n2"]) for name in full])
@@ -269,7 +280,7 @@ def _crash_twice(stage: DemoCluster, work: DemoWorkload) -> Iterator[str]:
 DEMOS: tuple[Demo, ...] = (
     Demo("pack", "Several pods share one card", pack),
     Demo("too-large", "A pod that no single card can hold waits, and says why", too_large),
-    Demo("three-nodes", "Three nodes, one of which really has the room", three_nodes),
+    Demo("three-nodes", "Three nodes, only one of which has the room", three_nodes),
     Demo("best-fit", "Best fit: the card with least left over", best_fit),
     Demo("shapes", "Whole cards, several containers, init containers and sidecars", shapes),
     Demo("inside", "What the container, its annotations and kubelet say", inside),

@@ -19,7 +19,7 @@ def make(place: ClusterLayout, index: int) -> None:
         parent.mkdir(mode=0o700, exist_ok=True)
         found = parent.lstat()
         if found.st_uid != os.geteuid() or parent.is_symlink():
-            raise SetupError(f"{parent} belongs to somebody else; set XDG_RUNTIME_DIR to a folder of yours")
+            raise SetupError(f"{parent} belongs to another user; set XDG_RUNTIME_DIR to a folder of your own")
     if link.is_symlink() and link.readlink() == folder:
         return
     link.unlink(missing_ok=True)

@@ -83,7 +83,8 @@ def repository() -> Path:
     root = Path(__file__).parents[4]
     if not (root / "native" / "Makefile").is_file():
         raise SetupError(
-            "the image is built from the repository, which this installation is not in; run make image there"
+            "the image is built from the repository, which this installation is not part of; run make image in the "
+            "repository"
         )
     return root
 
@@ -100,7 +101,7 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
         needed = _layer(cache, "packages", pins, lambda at: _packages(at, root, pins, records), time=stamp, step=step)
     built = native.ensure(env, progress)
     if not built:
-        raise SetupError("the image holds the library, which cannot be built here; see the line above")
+        raise SetupError("the image needs the library, which cannot be built here; see the line above")
     with progress.step("image: Fractile") as step:
         document = sbom.document(version(root), packages, records)
         parts = _parts(root, Path(built), env)
@@ -320,5 +321,5 @@ def _run(argv: Sequence[str]) -> None:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PIP_TARGET")} | {"PYTHONHASHSEED": "0"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it said nothing"]
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it printed nothing"]
         raise SetupError(f"{' '.join(argv[1:4])} failed: {said[0]}")

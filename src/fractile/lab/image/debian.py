@@ -85,9 +85,9 @@ def _run(argv: Sequence[str | Path]) -> str:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
         raise SetupError(
-            f"{argv[0]} took longer than {_TIMEOUT:.0f} s; see whether the Debian mirrors answer"
+            f"{argv[0]} took longer than {_TIMEOUT:.0f} s; check whether the Debian mirrors answer"
         ) from None
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        said = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise SetupError(f"{argv[0]} failed: {said}; `apt-get update` renews the lists of packages")
     return done.stdout

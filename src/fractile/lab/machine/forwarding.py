@@ -61,7 +61,7 @@ async def _connect(way: Way, reader: asyncio.StreamReader, writer: asyncio.Strea
         finally:
             inner_writer.close()
         return
-    log.info("nobody is ready to=%s", way.name)
+    log.info("no endpoint is ready to=%s", way.name)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,7 @@ def ensure(env: Mapping[str, str], progress: Progress, *, root: Path | None = No
     root = root or Path(__file__).parents[4]
     if not (root / "native" / "Makefile").is_file():
         return _without(
-            progress, f"this installation has no sources of it; set {PREBUILT} to a folder that has it built"
+            progress, f"this installation has no sources of the library; set {PREBUILT} to a folder that has it built"
         )
     lacking = [name for name in ("cc", "make") if shutil.which(name, path=env.get("PATH")) is None]
     cache = cache_dir(env)

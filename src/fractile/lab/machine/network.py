@@ -38,7 +38,7 @@ def choose_subnets(cluster: str, count: int, *, taken: Sequence[IPv4Network]) ->
     first = int(_digest(cluster), 16) % len(pool)
     free = [net for net in pool[first:] + pool[:first] if not any(net.overlaps(t) for t in taken)]
     if len(free) < count:
-        raise SetupError(f"no {count} free networks are left in {_POOL}; take down clusters that you need no more")
+        raise SetupError(f"no {count} free networks are left in {_POOL}; take down clusters that you no longer need")
     return free[:count]
 
 

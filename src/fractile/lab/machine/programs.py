@@ -123,7 +123,7 @@ def _go(env: Mapping[str, str]) -> str:
     go = shutil.which("go", path=os.pathsep.join((env.get("PATH", ""), *GO_FOLDERS)))
     if go is None:
         raise SetupError(
-            f"Kubernetes {pinned_version()} must be built once, and Go is missing; install Go 1.21 or newer, "
+            f"Kubernetes {pinned_version()} must be built once, but Go is missing; install Go 1.21 or newer, "
             f"or set {ASSETS} to a folder with {', '.join(PACKAGES)}"
         )
     return go

@@ -19,16 +19,16 @@ _LONGEST = "/device-plugins/fractile-vcuda-memory-12345678.sock"
 
 
 @click.command("hollow-node")
-@click.option("--node-name", required=True, help="The name of the node to play.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials that may write nodes and pods.")
-@click.option("--root", type=click.Path(path_type=Path), required=True, help="Where its sockets and files are.")
+@click.option("--node-name", required=True, help="Name of the node.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig whose user may write nodes and pods.")
+@click.option("--root", type=click.Path(path_type=Path), required=True, help="Folder for its sockets and files.")
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(node_name: str, kubeconfig: Path | None, root: Path, log_level: str) -> None:
     """Run a node without kubelet for clusters without root.
 
-    It plays kubelet's device manager against a real agent, started with --device-plugin-dir ROOT/device-plugins
-    and --pod-resources-socket ROOT/pod-resources/kubelet.sock. Its pods have no processes; what their containers would
-    get stands in ROOT/pods/UID/CONTAINER.json.
+    It acts as kubelet's device manager for a real agent, which must be started with --device-plugin-dir
+    ROOT/device-plugins and --pod-resources-socket ROOT/pod-resources/kubelet.sock. Its pods have no processes; what
+    their containers would get is written to ROOT/pods/UID/CONTAINER.json.
     """
     set_up_logging(log_level)
     path = root.absolute()

@@ -19,7 +19,7 @@ from fractile.main.signals import told_to_stop
     required=True,
     help="PEM file of the certificate authority (CA) that signed the replicas' certificates.",
 )
-@click.option("--ports", required=True, metavar="PORT,...", help="Ports of the loopback address to serve.")
+@click.option("--ports", required=True, metavar="PORT,...", help="Ports of the loopback address to serve on.")
 @click.option(
     "--replica",
     "replicas",
@@ -30,7 +30,7 @@ from fractile.main.signals import told_to_stop
 )
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(ca: Path, ports: str, replicas: tuple[str, ...], log_level: str) -> None:
-    """Pass connections on to the control plane that leads, of several on this machine."""
+    """Forward connections to the leading one of several control planes on this machine."""
     front = front_of(ports, replicas)
     try:
         trust = ssl.create_default_context(cafile=ca)
@@ -58,5 +58,5 @@ def front_of(ports: str, replicas: tuple[str, ...]) -> ReplicaFront:
 def _numbers(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and 0 < int(part) < 2**16 for part in parts):
-        raise SetupError(f"{text!r} is no list of ports; write for example 8443,9443")
+        raise SetupError(f"{text!r} is not a list of ports; write for example 8443,9443")
     return tuple(int(part) for part in parts)

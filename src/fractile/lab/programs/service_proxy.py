@@ -14,18 +14,18 @@ from fractile.main.signals import told_to_stop
 
 
 @click.command("service-proxy")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials that may read endpoints.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig whose user may read endpoints.")
 @click.option(
     "--forward",
     "forwards",
     multiple=True,
     required=True,
     metavar="PORT=NAMESPACE/SERVICE",
-    help="A port of the loopback address, and the Service whose ready endpoints answer there.",
+    help="A port of the loopback address, and the Service to whose ready endpoints it leads.",
 )
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(kubeconfig: Path | None, forwards: tuple[str, ...], log_level: str) -> None:
-    """Pass connections on to the ready endpoints of Services, in a cluster without kube-proxy."""
+    """Forward connections to the ready endpoints of Services, in a cluster without kube-proxy."""
     set_up_logging(log_level)
     asyncio.run(run([forward_of(text) for text in forwards], kubeconfig=kubeconfig))
 

@@ -12,16 +12,16 @@ NAME = "cards.json"
 
 
 @click.command("simulated-cards")
-@click.option("--node-name", required=True, help="The node; the cards' UUIDs are made of it.")
-@click.option("--cards", required=True, metavar="CARDS", help="Such as '2x Tesla-V100 16276MiB'.")
+@click.option("--node-name", required=True, help="Name of the node; the cards' UUIDs are derived from it.")
+@click.option("--cards", required=True, metavar="CARDS", help="The cards, such as '2x Tesla-V100 16276MiB'.")
 @click.option("--directory", type=click.Path(path_type=Path), required=True, help="The node's folder for simgpu.")
 def command(node_name: str, cards: str, directory: Path) -> None:
-    """Write DIRECTORY/cards.json, unless it is there: cards that pods hold must not change under them."""
+    """Write DIRECTORY/cards.json, unless it exists: cards that pods hold must not change."""
     (node,) = from_options(node_name, nodes=1, cards=cards).nodes
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / NAME
     if file.exists():
-        click.echo(f"{file} is there already")
+        click.echo(f"{file} exists already")
         return
     temporary = file.with_suffix(".new")
     temporary.write_text(cards_file(node))

@@ -67,5 +67,8 @@ def _in_memory(wanted: SharedFiles, state: Path) -> bool:
         return True
     if wanted == "memory":
         raise SetupError(f"--shared-files=memory: {reason}; run the agent privileged, or give it --shared-files=disk")
-    log.warning("shared files in=disk reason=%r", f"{reason}; until it is cut back, a container's can fill the disk")
+    log.warning(
+        "shared files in=disk reason=%r",
+        f"{reason}; a container's shared file can fill the disk until the agent cuts it back",
+    )
     return False

@@ -27,7 +27,8 @@ option = click.option(
     default="",
     metavar="TEMPLATE",
     callback=_template,
-    help="Make a ResourceClass for every model that is seen, named so: '{vendor}.{model}' (docs/use/classes.md).",
+    help="Make a ResourceClass for every model in the cluster, named by this template: '{vendor}.{model}' "
+    "(docs/use/classes.md).",
 )
 
 

@@ -40,13 +40,13 @@ _OPTIONS = (
     click.option(
         "--global-placement/--no-global-placement",
         default=None,
-        help="Choose the node of every pod, or of none, over all nodes and nominate it (docs/use/global-placement.md); "
-        "without this only for pods and namespaces that ask for it.",
+        help="Choose the node of every pod, or of no pod, over all nodes and nominate it "
+        "(docs/use/global-placement.md); default: only for pods and namespaces that ask for it.",
     ),
     click.option(
         "--placement-gate",
         is_flag=True,
-        help="The webhook holds such pods back until they are nominated.",
+        help="Let the webhook hold such pods back until they are nominated.",
     ),
 )
 
@@ -54,7 +54,7 @@ _OPTIONS = (
 def _wanted(global_placement: bool | None, placement_gate: bool) -> GlobalPlacement:
     wanted = GlobalPlacement(everybody=global_placement is True, nobody=global_placement is False, gate=placement_gate)
     if wanted.gate and wanted.nobody:
-        raise SetupError("--placement-gate needs nodes to be chosen here; leave out --no-global-placement")
+        raise SetupError("--placement-gate needs global placement; leave out --no-global-placement")
     return wanted
 
 

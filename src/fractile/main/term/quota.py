@@ -49,7 +49,8 @@ _OPTIONS = (
         show_default=True,
         metavar="NAMESPACE/NAME",
         callback=_source,
-        help='ConfigMap with the quotas of namespaces (docs/operate/quota.md), followed as it changes; "" for none.',
+        help='ConfigMap with the quotas of namespaces (docs/operate/quota.md), read again when it changes; "" for '
+        "none.",
     ),
     click.option(
         "--quota-others",

@@ -44,7 +44,7 @@ class ScoringOptions(msgspec.Struct, frozen=True):
 def _policy(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
     if not valid(text):
         raise click.BadParameter(
-            f"{text!r} is none of binpack, spread, none, {', '.join(POLICIES)}, nor a sum of the latter"
+            f"{text!r} is not one of binpack, spread, none, {', '.join(POLICIES)}, or a sum of the latter"
         )
     return text
 
@@ -56,14 +56,13 @@ _OPTIONS = (
         show_default=True,
         metavar="POLICY",
         callback=_policy,
-        help="How the node of a pod is chosen (docs/operate/node-policies.md); namespaces and pods may say it for "
-        "themselves.",
+        help="How the node of a pod is chosen (docs/operate/node-policies.md); namespaces and pods may override it.",
     ),
     click.option(
         "--mix",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="CSV",
-        help="The pods to be expected, in the columns of the simulator; else they are learned from those that come.",
+        help="The pods to expect, in the simulator's columns; default: learned from the pods that arrive.",
     ),
     click.option(
         "--mix-window",
@@ -71,14 +70,14 @@ _OPTIONS = (
         default=168.0,
         show_default=True,
         metavar="HOURS",
-        help="How long pods that are gone count among those to be expected.",
+        help="How long pods that have ended count among the pods to expect.",
     ),
     click.option(
         "--mix-pods",
         type=click.IntRange(0, 1_000_000),
         default=20_000,
         show_default=True,
-        help="How many of them count at most; those that are there always do.",
+        help="How many of those count at most; pods that exist always count.",
     ),
 )
 

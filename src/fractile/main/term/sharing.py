@@ -18,7 +18,8 @@ option = click.option(
     "--sharing",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="How cards may be cut: slices per card and fractions (docs/operate/sharing.md). Read again when it changes.",
+    help="Rules of how cards may be cut: slices per card and fractions (docs/operate/sharing.md). Read again when it "
+    "changes.",
 )
 
 

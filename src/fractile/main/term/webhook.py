@@ -53,40 +53,46 @@ _PEM: Any = click.Path(path_type=Path)
 
 _OPTIONS = (
     click.option(
-        "--webhook", default="", metavar="HOST:PORT", help="Serve the admission webhook (docs/operate/webhook.md)."
+        "--webhook",
+        default="",
+        metavar="HOST:PORT",
+        help="Serve the admission webhook on this address (docs/operate/webhook.md).",
     ),
     click.option(
         "--webhook-names",
         default=",".join(_NAMES),
         show_default=True,
         metavar="NAME,...",
-        help="Names and addresses by which the API server calls it; its own certificate is made for them.",
+        help="Names and addresses by which the API server calls the webhook; a certificate that Fractile makes is "
+        "valid for these.",
     ),
     click.option(
         "--webhook-cert",
         type=_PEM,
         metavar="PEM",
-        help="Its certificate, when somebody else makes it, such as cert-manager. Read again when it changes.",
+        help="The webhook's certificate, if another program makes it, such as cert-manager. Read again when it "
+        "changes.",
     ),
-    click.option("--webhook-key", type=_PEM, metavar="PEM", help="The private key of that."),
+    click.option("--webhook-key", type=_PEM, metavar="PEM", help="The private key of that certificate."),
     click.option(
         "--webhook-ca",
         type=_PEM,
         metavar="PEM",
-        help="The certificate authority (CA) that signed it, which is then written into the webhook configurations.",
+        help="The certificate authority (CA) that signed that certificate; it is written into the webhook "
+        "configurations.",
     ),
     click.option(
         "--webhook-scheduler",
         default="",
         metavar="NAME",
-        help="The scheduler of GPU pods that name none; a namespace's label fractile.dev/scheduler wins.",
+        help="The scheduler for GPU pods that name none; a namespace's label fractile.dev/scheduler overrides it.",
     ),
     click.option(
         "--privileged",
         type=click.Choice([p.value for p in Privileged]),
         default=Privileged.REFUSE.value,
         show_default=True,
-        help="What becomes of privileged containers that ask for GPUs: they see all cards of their node.",
+        help="What to do about privileged containers that ask for GPUs: they see all cards of their node.",
     ),
 )
 
@@ -118,7 +124,7 @@ def _checked(options: WebhookOptions) -> WebhookOptions:
     if (options.cert is None) != (options.key is None):
         raise SetupError("--webhook-cert and --webhook-key go together; give both or neither")
     if not options.names and options.cert is None:
-        raise SetupError("--webhook-names is empty; name how the API server calls the webhook")
+        raise SetupError("--webhook-names is empty; give the names by which the API server calls the webhook")
     return options
 
 

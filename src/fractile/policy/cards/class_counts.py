@@ -26,10 +26,10 @@ def _of_class(name: str, request: PodRequest, devices: Sequence[CardState], *, e
     most = max(r.count for r in mine)
     matching = [d for d in devices if mine[0].selector.admits(d.uuid, d.model)]
     if ever:
-        return f"class {name}: {most} asked, the node has {len(matching)}", most <= len(matching)
+        return f"class {name}: {most} requested, the node has {len(matching)}", most <= len(matching)
     free = sum(d.free_memory > 0 for d in matching)
     verb = "is" if free == 1 else "are"
-    asked = f"{most} asked" if len(mine) == 1 else f"{' + '.join(str(r.count) for r in mine)} asked"
+    asked = f"{most} requested" if len(mine) == 1 else f"{' + '.join(str(r.count) for r in mine)} requested"
     return f"class {name}: {free} of {len(matching)} matching devices {verb} free, {asked}", most <= free
 
 

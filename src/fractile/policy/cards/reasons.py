@@ -32,7 +32,7 @@ def too_hard(request: PodRequest) -> Refusal:
     count = len(request.containers)
     return Refusal(
         Code.NO_ROOM,
-        f"no way to share out its {count} containers among the cards was found in the time allowed for one pod",
+        f"no way to place its {count} containers on the cards was found in the time allowed for one pod",
     )
 
 
@@ -114,7 +114,7 @@ def _forbidden(request: PodRequest, state: NodeState, empty: NodeState, effort: 
     if choice.fits(request, lifted(state), effort):
         full = [c for c in state.cards if not c.rule.has_place(c.slices, 1)]
         held = _list(full or state.cards, lambda c: f"card {c.index}: {c.slices} of {c.rule.max_slices}")
-        return Refusal(Code.NO_ROOM, f"cards that have room take no more slices ({held})")
+        return Refusal(Code.NO_ROOM, f"the cards that have room take no more slices ({held})")
     return None
 
 
@@ -131,7 +131,7 @@ def _sizes(request: PodRequest, cards: Sequence[CardState]) -> str:
     asked = "a whole card" if wrong[0].request.exclusive else _amounts(wrong[0])
     card = next((c for c in cards if c.rule.fractions), cards[0])
     allowed = (f"{f} ({size} MiB)" for f, size in zip(card.rule.fractions, card.rule.sizes(card.memory), strict=True))
-    return f"{asked} asked, and cards here are cut in {', '.join(allowed)} only, with cores up to the same part"
+    return f"{asked} requested, but cards here are cut only in {', '.join(allowed)}, with cores up to the same part"
 
 
 # ── parts of cards ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,14 +139,14 @@ def _sizes(request: PodRequest, cards: Sequence[CardState]) -> str:
 
 def _of_shared(containers: Sequence[ContainerRequest], cards: Sequence[CardState], *, ever: bool) -> str:
     if any(c.request.count > len(cards) for c in containers):
-        return f"{max(c.request.count for c in containers)} cards asked, the node has {len(cards)}"
+        return f"{max(c.request.count for c in containers)} cards requested, the node has {len(cards)}"
     parts = parts_of(containers, card_numbers(containers))
     if len(parts) == 1:
         return _one_card(parts[0], cards, ever=ever)
     if len(containers) == 1:
         able = sum(map(parts[0].fits, cards))
-        asked = f"{len(parts)} cards with {_amounts(containers[0])} each asked"
-        return f"{asked}, {able} of {len(cards)} {'has' if able == 1 else 'have'} so much free"
+        asked = f"{len(parts)} cards with {_amounts(containers[0])} each requested"
+        return f"{asked}, {able} of {len(cards)} {'has' if able == 1 else 'have'} that much free"
     return _several(containers, cards, ever=ever)
 
 
@@ -165,16 +165,19 @@ def _one_card(part: SharedCard, cards: Sequence[CardState], *, ever: bool) -> st
         said = [] if any(roomy) else [_memory_short(part, cards, ever=ever)]
         return " and ".join(said if any(timely) else [*said, _cores_short(cores, cards, ever=ever)])
     if cores:
-        asked = f"{_memory(part.containers)} and {cores} percent of the cores asked on one card"
+        asked = f"{_memory(part.containers)} and {cores} percent of the cores requested on one card"
         return f"{asked}, free per card: {_list(cards, lambda c: f'{c.free_memory} MiB and {_cores(c)} percent')}"
     if any(map(part.fits, cards)):
         return _memory_short(part, cards, ever=ever)
-    return f"{_memory(part.containers)} asked on one card, and where so much is free all cores are promised to others"
+    return (
+        f"{_memory(part.containers)} requested on one card, but where that much is free, all cores are promised to "
+        "others"
+    )
 
 
 def _memory_short(part: SharedCard, cards: Sequence[CardState], *, ever: bool) -> str:
     best = max(cards, key=lambda c: (c.free_memory, -c.index))
-    asked = f"{_memory(part.containers)} asked on one card"
+    asked = f"{_memory(part.containers)} requested on one card"
     if ever:
         return f"{asked}, the largest card here has {max(c.memory for c in cards)} MiB"
     total = sum(max(0, c.free_memory) for c in cards)
@@ -186,22 +189,22 @@ def _memory_short(part: SharedCard, cards: Sequence[CardState], *, ever: bool) -
 
 def _cores_short(cores: int, cards: Sequence[CardState], *, ever: bool) -> str:
     if ever:
-        return f"cores: {cores} percent asked of one card by containers that must share it"
+        return f"cores: {cores} percent requested of one card by containers that must share it"
     if not cores:
         return "cores: those of every card are promised to others"
-    return f"cores: {cores} percent asked, free per card: {_list(cards, lambda c: str(_cores(c)))} percent"
+    return f"cores: {cores} percent requested, free per card: {_list(cards, lambda c: str(_cores(c)))} percent"
 
 
 def _slots_short(asked: int, cards: Sequence[CardState]) -> str:
     """The reason when only slots are short."""
-    said = f"{asked} of a card's {cards[0].slots} slots asked"
+    said = f"{asked} of a card's {cards[0].slots} slots requested"
     return f"{said}, free on the cards with enough memory and cores: {_list(cards, lambda c: str(c.free_slots))}"
 
 
 def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState], *, ever: bool) -> str:
     """For containers that may be on different cards."""
     there = "the cards here have" if ever else "free per card:"
-    said = f"{_memories(containers)} asked, {there} {_list(cards, lambda c: str(c.free_memory))} MiB"
+    said = f"{_memories(containers)} requested, {there} {_list(cards, lambda c: str(c.free_memory))} MiB"
     if any(c.request.cores for c in containers):
         shares = _sum([str(c.request.cores) for c in containers])
         said += f", and {shares} percent of the cores, {there} {_list(cards, lambda c: str(_cores(c)))} percent"
@@ -217,8 +220,8 @@ def _of_whole(asked: int, cards: Sequence[CardState], *, besides: bool, ever: bo
         there = f"the node has {len(cards)} matching {_cards(len(cards))}"
         idle = sum(c.idle for c in cards)
         there = there if ever else f"{idle} of {len(cards)} matching cards {'is' if idle == 1 else 'are'} free"
-        return f"class {what}: {there}, {asked} asked{' besides' if besides else ''}"
-    said = f"{asked} whole {_cards(asked)} asked{' besides' if besides else ''}"
+        return f"class {what}: {there}, {asked} requested{' besides' if besides else ''}"
+    said = f"{asked} whole {_cards(asked)} requested{' besides' if besides else ''}"
     if ever:
         return f"{said}, the node has {len(cards)}"
     idle = sum(c.idle for c in cards)

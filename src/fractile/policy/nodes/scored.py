@@ -112,7 +112,7 @@ def _amount(resource: str, held: Amounts, wanted: Amounts, capacity: Amounts) ->
 def _whole(resource: str, amount: Fraction) -> int:
     found = rounded_up(amount * _THOUSANDTHS if resource == CPU else amount)
     if found >= _LIMIT // 2:  # two of them are added
-        raise WireError(f"{found} of {resource} is more than kube-scheduler can reckon with")
+        raise WireError(f"{found} of {resource} is more than kube-scheduler can compute with")
     return found
 
 

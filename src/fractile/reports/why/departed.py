@@ -40,7 +40,7 @@ def notes(cards: Iterable[ExtendedResource]) -> Iterator[str]:
     yield from islice(told, _TOLD)
     more = sum(1 for _ in told)
     if more:
-        yield f"counted as taken: parts of cards by {more} more containers of deleted pods (fractile inspect)"
+        yield f"counted as taken: parts of cards held by {more} more containers of deleted pods (fractile inspect)"
 
 
 def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> str:
@@ -55,7 +55,7 @@ def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> s
     told = ", ".join(f"{memory} MiB of card {index} of {node}" for (node, index), memory in sorted(parts.items()))
     nodes = ", ".join(sorted({node for node, _ in parts}))
     return (
-        f", but processes of a deleted one still hold {told}; end them on {nodes}, or wait until they have ended. The "
+        f", but processes of a deleted one still hold {told}; end them on {nodes}, or wait until they have ended. An "
         "event of the node says how to end them: kubectl get events -n default --field-selector "
         "reason=GPUHeldByDeletedPod"
     )
@@ -69,8 +69,8 @@ def last_said(events: Sequence[Event], namespace: str, pod: str) -> str:
     ended = max((e for e in of_last if _ends(e)), key=lambda e: (e.reason == EVICTED, e.last), default=None)
     told = f"{ended.reason} at {ended.last}: {ended.message}" if ended else _UNKNOWN
     return (
-        f" any more; {told}; all that was said of it: "
-        f"kubectl get events -n {namespace} --field-selector involvedObject.kind=Pod,involvedObject.name={pod}"
+        f" any more; {told}; for all of its events: kubectl get events -n {namespace} --field-selector "
+        f"involvedObject.kind=Pod,involvedObject.name={pod}"
     )
 
 

@@ -61,7 +61,7 @@ def notes(read: Read, now: datetime) -> Iterator[str]:
     if told is not None and said is not None:
         what, reason = said
         ago = span(age(told.last, now))
-        yield f"outside the ledger, and the pod stays: {reason}, said the agent {ago} ago: {what}"
+        yield f"outside the ledger, and the pod stays: {reason}, as the agent reported {ago} ago: {what}"
     for one in _found(read):
         if one.evicted_in_seconds is None:
             why = f": it {one.spared}" if one.spared else ""
@@ -73,7 +73,7 @@ def _advice(process: int, said: str) -> str:
     end = (
         "end that process (its pid inside the container is different)"
         if process
-        else "end what allocates around the library"
+        else "end the processes that allocate around the library"
     )
     return f"{said}. To keep the pod, {end} before then"
 

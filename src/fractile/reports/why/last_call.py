@@ -33,5 +33,5 @@ def last_said(read: Read) -> str:
 
 def _advice(how: str) -> str:
     if any(sign in how for sign in _CERTIFICATE):
-        return "see whether it has the present certificate and CA (docs/operate/install.md, section 3)"
-    return "see whether the control plane runs, and what its log says"
+        return "check that it has the current certificate and CA (docs/operate/install.md, section 3)"
+    return "check that the control plane runs, and read its log"

@@ -22,8 +22,8 @@ def leaderless(read: Read, groups: Sequence[RefusingNodes], now: datetime) -> st
     if ended is None or _worked_since(read, groups, ended):
         return ""
     return (
-        f"nothing shows that a control plane of Fractile leads, and without one nobody places this pod: {_lease(read)} "
-        f"{_how_it_ended(read, ended, now)}, and no pod was placed since; see whether the control plane runs"
+        f"no control plane of Fractile seems to lead, and without one this pod is not placed: {_lease(read)} "
+        f"{_how_it_ended(read, ended, now)}, and no pod was placed since; check whether the control plane runs"
     )
 
 
@@ -60,7 +60,7 @@ def _lease(read: Read) -> str:
 def _how_it_ended(read: Read, ended: datetime, now: datetime) -> str:
     held = read.lease is not None and read.lease.spec.holder_identity
     since = span(max(0.0, (now - ended).total_seconds()))
-    return f"{'expired' if held else 'was given back'} {since} ago ({ended:%Y-%m-%dT%H:%M:%SZ})"
+    return f"{'expired' if held else 'was released'} {since} ago ({ended:%Y-%m-%dT%H:%M:%SZ})"
 
 
 def _worked_since(read: Read, groups: Sequence[RefusingNodes], ended: datetime) -> str:

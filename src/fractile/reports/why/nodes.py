@@ -72,7 +72,7 @@ def judge(
         changes, notes = _tried(cluster, pod, placer, snapshot.pending[0])
         notes = (*notes, *_not_sought(placer, demand, cluster.request))
     if freed and not changes and not notes:
-        notes = ("the quota is not all that stands in its way, so no single change was sought",)
+        notes = ("the quota is not the only obstacle, so no single change was looked for",)
     return NodeFindings(fits=fits, groups=groups, changes=changes, notes=notes)
 
 
@@ -95,13 +95,13 @@ def _of_nodes(stock: PlannerStock, demand: Demand) -> dict[str, list[str]]:
         if lack.taint[row]:
             told.append(_tainted(machine, demand))
         if lack.label[row]:
-            told.append("other labels than its node selector or node affinity wants")
+            told.append("labels that do not match its node selector or node affinity")
         if lack.cpu[row]:
-            told.append(f"too few CPUs free, {demand.cpu / 1000:g} asked")
+            told.append(f"too few CPUs free, {demand.cpu / 1000:g} requested")
         if lack.memory[row]:
-            told.append(f"too little of the node's memory free, {demand.memory} MiB asked")
+            told.append(f"too little of the node's memory free, {demand.memory} MiB requested")
         if lack.places[row]:
-            told.append("no place for another pod")
+            told.append("no room for another pod")
     return found
 
 
@@ -185,7 +185,7 @@ def _of_quota(
     if no_pools:
         found.append(_other_pool(min(no_pools), cluster, namespace, own.pools))
     if not found:
-        return (), ("the quota's amounts and its pools both stand in its way, so no single change was sought",)
+        return (), ("the quota's amounts and its pools are both obstacles, so no single change was looked for",)
     return tuple(found), ()
 
 
@@ -217,12 +217,12 @@ def _tried(
         for change in single_changes(placer, demand, shapes, task.units)
     ]
     why_not = next((sentence for _, sentence in judged if sentence), "")
-    notes = (f"changes are left out after which it would still be refused: {why_not}",) if why_not else ()
+    notes = (f"changes after which it would still be refused are left out: {why_not}",) if why_not else ()
     return tuple(change for change, sentence in judged if not sentence), notes
 
 
 def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:
     if request.of(DeviceKind.OTHER):
-        yield "single changes are not sought for non-GPU devices"
+        yield "single changes are not looked for with non-GPU devices"
     elif placer.would_fit(demand) is not None:
-        yield "by sums alone it would fit; what stands in its way is said above, and no single change is sought for it"
+        yield "by the sums alone it would fit; the obstacle is named above, and no single change was looked for"

@@ -118,7 +118,7 @@ async def _last_said(client: KubeClient, namespace: str, name: str) -> str:
 def _never_made(namespace: str) -> str:
     """Where to find why the API server refused the pods of a workload."""
     return (
-        "; if a workload should have made it, its events say why there is none: "
+        "; if a workload should have created it, these events say why it did not: "
         f"kubectl get events -n {namespace} --field-selector reason=FailedCreate"
     )
 
@@ -174,13 +174,13 @@ async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> Nod
         async with asyncio.timeout(_ANSWER):
             found = await _asked(client, pod.spec.node_name)
     except TimeoutError:
-        unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} has not answered in {_ANSWER:g} s")
+        unread.append(f"what it uses is unknown: the agent of {pod.spec.node_name} has not answered in {_ANSWER:g} s")
         return None
     except (FractileError, OSError) as e:
-        unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} does not say: {e}")
+        unread.append(f"what it uses is unknown: the agent of {pod.spec.node_name} does not say: {e}")
         return None
     if found.version != VERSION:
-        unread.append(f"what it uses is not known: the agent speaks version {found.version}, this program {VERSION}")
+        unread.append(f"what it uses is unknown: the agent uses version {found.version}, this program {VERSION}")
         return None
     return found
 

@@ -114,13 +114,14 @@ def _nothing_asked(read: Read, cluster: ClusterView) -> str:
     others = table.parse_pod(pod, cluster.unit)
     if isinstance(others, PodRequest):
         return (
-            f"pod {key} asks by the names of family {others.dialect}, which no agent of this cluster serves; whoever "
-            f"serves them must place it (kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name})"
+            f"pod {key} asks by the names of family {others.dialect}, which no agent of this cluster serves; the "
+            f"system that serves them must place it (kubectl describe pod -n {pod.metadata.namespace} "
+            f"{pod.metadata.name})"
         )
     if wrong := next(misspelt(pod), ""):
         return f"pod {key} asks for nothing of Fractile, and {wrong}"
     return (
-        f"pod {key} asks for no GPU or other device of Fractile, so Fractile has no part in where it runs; see "
+        f"pod {key} asks for no GPU or other device of Fractile, so Fractile does not decide where it runs; see "
         f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
     )
 
@@ -144,7 +145,7 @@ def _unless_refused(read: Read, answer: NodeFindings) -> NodeFindings:
     beyond = refused_by_scheduler(read, ours=False) if answer.changes else ""
     if not beyond:
         return answer
-    note = f"no change is named, since kube-scheduler refuses it for something else too: {beyond}"
+    note = f"no change is named, because kube-scheduler also refuses it for another reason: {beyond}"
     return msgspec.structs.replace(answer, changes=(), notes=(*answer.notes, note))
 
 
@@ -153,9 +154,9 @@ def _not_looked_at(pod: ObservedPod) -> Iterator[str]:
     if pod.spec.node_name:
         return
     if affinity and any(a and a.required for a in (affinity.pod_affinity, affinity.pod_anti_affinity)):
-        yield "its affinity to other pods is not looked at here; kube-scheduler's message says what it makes of it"
+        yield "its affinity to other pods is not checked here; see kube-scheduler's message"
     if pod.spec.topology_spread_constraints:
-        yield "its topology spread is not looked at here; kube-scheduler's message says what it makes of it"
+        yield "its topology spread is not checked here; see kube-scheduler's message"
 
 
 def _unseeing(pod: ObservedPod, request: PodRequest | Refusal | None) -> Iterator[str]:
@@ -266,7 +267,9 @@ def _doubts(read: Read, cluster: ClusterView) -> Iterator[str]:
     if state is not None and pod.spec.node_name:
         yield f"its limits are not enforced: {isolation.reason(state)}"
     if read.webhook is False and isinstance(cluster.parsed, Refusal) and any(_class_names(pod, cluster.parsed)):
-        yield "Fractile's webhook is not registered, so nobody adds what a class needs (docs/operate/webhook.md)"
+        yield (
+            "Fractile's webhook is not registered, so what a class needs is not added to pods (docs/operate/webhook.md)"
+        )
 
 
 def _events(events: Sequence[Event], now: datetime) -> tuple[PodEvent, ...]:

@@ -26,7 +26,11 @@ def refused_after(
     if isinstance(request, Refusal):
         return request.message
     if request is None:
-        return "its amounts cannot be tried against quotas and rules of how cards may be cut" if cluster.bounded else ""
+        return (
+            "its amounts cannot be checked against quotas and the rules of how cards may be cut"
+            if cluster.bounded
+            else ""
+        )
     if change.change == ONE_MORE_NODE:
         return cluster.refused_on_new(request, dict(shapes)[change.node])
     return cluster.refused_on(request, change.node)

@@ -29,9 +29,14 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
         return _placed(why, read, now)
     told = why.scheduling
     if list(told.gates) == [GATE]:
-        return f"held back until Fractile has chosen its node ({GATE}); where nobody does, any replica lets it go"
+        return (
+            f"held back until Fractile has chosen its node ({GATE}); if no replica chooses nodes, any replica removes "
+            "the gate"
+        )
     if told.gates:
-        return f"held back by scheduling gates ({', '.join(told.gates)}); nobody schedules it before they are removed"
+        return (
+            f"held back by scheduling gates ({', '.join(told.gates)}); no scheduler considers it until they are removed"
+        )
     if isinstance(cluster.request, Refusal):
         return cluster.request.message
     if why.quota.refusal:
@@ -41,7 +46,7 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
     if door := closed(read):
         return door
     if not told.seen and why.age >= _PATIENCE:
-        return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
+        return f"no scheduler named {told.scheduler} has tried to place it{_served(read)}"
     if told.nominated and told.nominated == nominated_by_us(read.pod):
         return (
             f"nominated to {told.nominated}, which Fractile chose over all nodes; kube-scheduler checks that node first"
@@ -50,12 +55,12 @@ def verdict(why: Why, cluster: ClusterView, read: Read, now: datetime) -> str:
         return f"nominated to {told.nominated}: other pods leave to make room, or it is about to be bound there"
     if why.fits and (beyond := refused_by_scheduler(read)):
         return (
-            f"kube-scheduler refused it at its last try for what Fractile does not look at: {beyond}; by what Fractile "
-            f"knows {_some(why.fits)} would take it"
+            f"kube-scheduler refused it at its last attempt for a reason that Fractile does not check: {beyond}; as "
+            f"far as Fractile can tell, {_some(why.fits)} would take it"
         )
     if why.fits:
-        more = "" if told.seen else "; the scheduler has not looked at it yet"
-        return f"{_some(why.fits)} would take it now by what Fractile knows{more}"
+        more = "" if told.seen else "; the scheduler has not tried to place it yet"
+        return f"{_some(why.fits)} would take it now, as far as Fractile can tell{more}"
     if not why.groups:
         return "the cluster has no nodes"
     return f"none of {sum(len(g.nodes) for g in why.groups)} nodes takes it{_first(why.groups)}"
@@ -66,7 +71,7 @@ def _served(read: Read) -> str:
     name = read.pod.spec.scheduler_name or "default-scheduler"
     pods = (n.pod for n in read.objects.pods)
     if any(p.spec.node_name and p.spec.scheduler_name == name for p in pods):
-        return ", though other pods with that name run; see whether it runs and what its log says"
+        return ", although other pods with that scheduler name run; check whether it runs, and read its log"
     return "; check spec.schedulerName and the profiles of kube-scheduler"
 
 
@@ -86,11 +91,11 @@ def _placed(why: Why, read: Read, now: datetime) -> str:
     where = f" on {why.node}" if why.node else ""
     if why.state == "finished":
         said = f": {pod.status.reason}: {pod.status.message}" if pod.status.reason else ""
-        return f"it is over ({pod.status.phase}{said}) and holds nothing"
+        return f"it has ended ({pod.status.phase}{said}) and holds nothing"
     if why.state == "leaving":
-        keeps = "; until it is gone it keeps its cards" if why.holds else ""
+        keeps = "; it keeps its cards until it is gone" if why.holds else ""
         asked = since_deletion(pod.metadata, now)
-        since = f", asked {span(asked)} ago" if asked is not None else ""
+        since = f", requested {span(asked)} ago" if asked is not None else ""
         return f"it is being deleted{where}{since}{keeps}{eviction.evicted(read)}"
     if why.state == "running":
         return f"runs{where}{eviction.announcement(read, now)}"

@@ -26,7 +26,7 @@ def shape_of(text: str, machines: Sequence[Machine]) -> tuple[str, Machine]:
     alike = [m for m in machines if m.cards and m.model == text]
     if not alike:
         models = ", ".join(sorted({m.model for m in machines if m.cards})[:20]) or "none"
-        raise WireError(f"--shape {text!r} is no node and no model of GPU (there are: {models}); or write {_form()}")
+        raise WireError(f"--shape {text!r} is neither a node nor a model of GPU (known: {models}); or write {_form()}")
     return text, fresh(_commonest(alike)[0])
 
 
@@ -100,7 +100,7 @@ def _built(text: str, given: dict[str, str], *, gpus: int, model: str, machines:
     except WireError as e:
         raise WireError(f"--shape {text!r}: {e}") from None
     if not (cpu and memory):
-        raise WireError(f"--shape {text!r}: a node has CPU and memory")
+        raise WireError(f"--shape {text!r}: a node needs CPU and memory")
     slots = max((m.slots for m in machines), default=0)
     return Machine("new", cpu, memory, generic_cards("new", gpus, model=model, memory=card), slots=slots)
 

@@ -29,9 +29,9 @@ def check(directory: Path) -> None:
             "--report draws plots with matplotlib, which is not installed: install the wheel's extra report (README.md)"
         )
     if directory.is_symlink() or (directory.exists() and not _empty(directory)):
-        raise SetupError(f"{directory} exists already; --report wants a new folder, so that nothing is lost")
+        raise SetupError(f"{directory} exists already; --report needs a new folder, so that nothing is overwritten")
     if not os.access(directory.absolute().parent, os.W_OK):
-        raise SetupError(f"{directory.absolute().parent} is no folder that can be written to, for --report")
+        raise SetupError(f"{directory.absolute().parent} is not a writable folder, which --report needs")
 
 
 def write(

@@ -54,7 +54,7 @@ def _about(report: Simulation) -> str:
     seeds += ", ".join(str(s.seed) for s in report.policies[0].seeds)
     how = f"pods arrive one by one and stay, up to {report.tune or 0:g} times the GPUs."
     if report.mode == "steady":
-        how = f"pods come and go, {report.load:g} times the GPUs are wanted at any time."
+        how = f"pods come and go, {report.load:g} times the GPUs are requested at any time."
     return f"{cluster}; {how}{_shown(report.sample)} {seeds}."
 
 

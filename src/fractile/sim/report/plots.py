@@ -28,7 +28,7 @@ _SHOWN = 0.005  # percent: less rounds to zero
 _CAUSES = (
     ("lack_gpu", "too few GPUs with room", "#D55E00"),
     ("lack_cpu", "too little CPU beside them", "#E69F00"),
-    ("wrong_model", "another model wanted", "#CC79A7"),
+    ("wrong_model", "another model needed", "#CC79A7"),
     ("sharing_remainder", "pieces too small", "#56B4E9"),
     ("no_gpu_asked", "pods without GPUs", "#c8c8c8"),
 )

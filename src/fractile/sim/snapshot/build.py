@@ -76,7 +76,7 @@ def snapshot_of(objects: SnapshotObjects, wrong: Wrong) -> Snapshot:
     machines = [*objects.machines, *_machines(objects.nodes, cards, gone, wrong)]
     twice = next((n for n, times in Counter(m.name for m in machines).items() if times > 1), None)
     if twice is not None:
-        raise WireError(f"{objects.source}: node {twice} is there twice")
+        raise WireError(f"{objects.source}: node {twice} appears twice")
     # 2. How requests are read: with the cluster's unit, families of names and classes.
     unit = memory_unit((n for _, n in objects.nodes), [(NodeName(c.node), c) for m in machines for c in m.cards])
     families = served(r for _, r in objects.cards)
@@ -95,7 +95,7 @@ def snapshot_of(objects: SnapshotObjects, wrong: Wrong) -> Snapshot:
             elif task.node in known:
                 bound.append(task)
             else:
-                wrong(named.who, f"spec.nodeName {task.node!r} is none of the nodes")
+                wrong(named.who, f"spec.nodeName {task.node!r} is not one of the nodes")
     budgets = _budgets(objects.budgets, bound, pending, wrong)
     return Snapshot(
         tuple(machines),

@@ -100,10 +100,10 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
             heading = [c.strip() for c in next(reader, _EMPTY)]
             missing = [c for c in columns if c not in heading]
             if missing:
-                raise WireError(f"{path} line 1 column {missing[0]}: there is no such column")
+                raise WireError(f"{path} line 1 column {missing[0]}: this column is missing")
             twice = [c for c in heading if c and heading.count(c) > 1]
             if twice:
-                raise WireError(f"{path} line 1 column {twice[0]}: it is there twice")
+                raise WireError(f"{path} line 1 column {twice[0]}: it appears twice")
             for cells in reader:
                 if cells:
                     yield _row(path, reader.line_num, heading, cells, columns[0], names)
@@ -123,7 +123,7 @@ def _row(path: Path, line: int, heading: list[str], cells: list[str], key: str, 
     if not name:
         raise row.wrong(key, "it is empty")
     if name in names:
-        raise row.wrong(key, f"{name} is there twice")
+        raise row.wrong(key, f"{name} appears twice")
     names.add(name)
     return row
 

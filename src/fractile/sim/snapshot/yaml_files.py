@@ -119,7 +119,7 @@ def _once(doc: Doc, seen: set[tuple[str, str, str]]) -> None:
     if not key[2]:
         raise doc.wrong(f"{doc.kind} field metadata.name: it is empty")
     if key in seen:
-        raise doc.wrong(f"{doc.kind} field metadata.name: {key[2]} is there twice")
+        raise doc.wrong(f"{doc.kind} field metadata.name: {key[2]} appears twice")
     seen.add(key)
 
 
@@ -199,7 +199,7 @@ def _documents(path: Path) -> Iterator[Doc]:
             number += 1
             if not isinstance(inner, dict):
                 where = f"object {number}" if at is None else f"line {line_of(at, ())}"
-                raise WireError(f"{path} {where}: a {type(inner).__name__} is no Kubernetes object")
+                raise WireError(f"{path} {where}: a {type(inner).__name__} is not a Kubernetes object")
             yield Doc(path, number, cast(Mapping[str, Any], inner), at)
 
 

@@ -169,7 +169,7 @@ def _check_devices(node: NodeGroup, where: str) -> None:
         if node.devices:
             device_file.decode(node.device_file, where, node=NodeName(node.name or ""))
     except (RecursionError, TypeError, ValueError):
-        raise WireError(f"{where}.devices: what stands there is no list of devices; see docs/use/classes.md") from None
+        raise WireError(f"{where}.devices: this is not a list of devices; see docs/use/classes.md") from None
 
 
 def _check_cards(group: CardGroup, nodes: int, where: str) -> None:
@@ -190,7 +190,9 @@ def _memory(value: int | str) -> MiB:
     except WireError:
         exact = None
     if exact is None or int(exact) != exact or not 1 <= exact < 2**30:
-        raise WireError(f"{value!r} is no size of a card in whole MiB; write a quantity such as 16276Mi, or MiB: 16276")
+        raise WireError(
+            f"{value!r} is not the size of a card in whole MiB; write a quantity such as 16276Mi, or MiB: 16276"
+        )
     return MiB(int(exact))
 
 
@@ -201,10 +203,10 @@ def _yaml_problem(error: Exception) -> str:
 
 
 _REMEDIES = (
-    ("unknown field", "remove it, or see docs/reference/cluster-file.md for the fields there are"),
+    ("unknown field", "remove it, or see docs/reference/cluster-file.md for the known fields"),
     ("missing required", "add it"),
     ("matching regex", "see docs/reference/cluster-file.md for its form"),
-    ("Invalid enum value", "see docs/reference/cluster-file.md for the values there are"),
+    ("Invalid enum value", "see docs/reference/cluster-file.md for the known values"),
 )
 
 

@@ -126,7 +126,7 @@ def _check(devices: Sequence[_Device], node: NodeName) -> None:
         name = object_name(_uuid(d, node))
         if name in seen:
             raise WireError(
-                f"{at}.id is {d.id!r} and stands there twice; capital letters, '-' and '_' are not told apart"
+                f"{at}.id is {d.id!r} and appears twice; upper and lower case, and '-' and '_', are not distinguished"
             )
         seen.add(name)
         if len(name) > 253:
@@ -135,7 +135,7 @@ def _check(devices: Sequence[_Device], node: NodeName) -> None:
             raise WireError(f"{at}.type is {GPU}; cards are found by their driver and cannot be given here")
         said = [key for key in _SAID if key in d.properties]
         if said:
-            raise WireError(f"{at}.properties has {said[0]}, which the field of that name or the agent says")
+            raise WireError(f"{at}.properties has {said[0]}, which the field of that name or the agent sets")
         _check_paths(at, (*(p.host for p in _nodes(d)), *(p.container for p in _nodes(d))))
         _check_paths(at, (*(m.host for m in d.mounts), *(m.container or m.host for m in d.mounts)))
 

@@ -54,12 +54,12 @@ def _text(data: Mapping[str, str]) -> str:
     for key in data:
         if key != KEY:
             raise _Wrong(
-                f"there is no key {key[:_SHOWN]!r}; the quotas stand under {KEY}, and nothing else belongs here"
+                f"{key[:_SHOWN]!r} is not a known key; the quotas belong under {KEY}, and no other key is allowed"
             )
     if KEY not in data:
-        raise _Wrong(f"it has no key {KEY}; to limit nobody, write {{}} there or delete the ConfigMap")
+        raise _Wrong(f"it has no key {KEY}; to limit no namespace, write {{}} there or delete the ConfigMap")
     if len(data[KEY]) > _MOST_CHARACTERS:
-        raise _Wrong(f"{KEY} is larger than 1 MiB; remove what is no quota")
+        raise _Wrong(f"{KEY} is larger than 1 MiB; remove everything that is not a quota")
     return data[KEY]
 
 
@@ -91,7 +91,7 @@ def _quota(namespace: str, value: object) -> NamespaceQuota:
     fields = _fields(value, f"{where} must have an object with pool and quota")
     for name in fields:
         if name not in ("pool", "quota"):
-            raise _Wrong(f"{where} has a field {_shown(name)}; there are pool and quota")
+            raise _Wrong(f"{where} has an unknown field {_shown(name)}; the fields are pool and quota")
     return NamespaceQuota(
         pools=_pools(where, fields["pool"]) if "pool" in fields else None,
         limits=_limits(where, fields["quota"]) if "quota" in fields else None,
@@ -108,7 +108,7 @@ def _pools(where: str, value: object) -> tuple[str, ...]:
         )
     names = [pool for pool in pools if isinstance(pool, str) and pool]
     if len(names) < len(pools):
-        raise _Wrong(f"pool of {where} has something that is no name")
+        raise _Wrong(f"pool of {where} has an entry that is not a name")
     for name in names:
         _readable(name)
     return tuple(dict.fromkeys(names))
@@ -154,7 +154,8 @@ def _readable(name: str) -> None:
     """Raise _Wrong for a name that is not fit for events and metrics."""
     if len(name) > _LONGEST or not name.isprintable():
         raise _Wrong(
-            f"{_shown(name)} is no name: it is longer than {_LONGEST} characters, or has some that nobody can read"
+            f"{_shown(name)} is not a valid name: it is longer than {_LONGEST} characters, or has characters that "
+            "cannot be shown"
         )
 
 
@@ -168,12 +169,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _decimal(text: str) -> Decimal:
     if len(text) > _SHOWN or "e" in text.lower():  # 1e999999 would have a million digits
-        raise _Wrong(f"{text[:_SHOWN]} is no number of cards; write for instance 2 or 1.5")
+        raise _Wrong(f"{text[:_SHOWN]} is not a number of cards; write for instance 2 or 1.5")
     return Decimal(text)
 
 
 def _constant(text: str) -> NoReturn:
-    raise _Wrong(f"{text} is no number of cards")
+    raise _Wrong(f"{text} is not a number of cards")
 
 
 def _number(percent: int) -> int | float:

@@ -65,10 +65,10 @@ def decode(text: str | bytes, *, source: str) -> ScoreFile:
             pods[key] = pod
         elif kind in (_CONFIGURATION, _FIT, _POLICY):
             if configuration is not None:
-                raise WireError(f"{where}: a second configuration of kube-scheduler; leave one of them out")
+                raise WireError(f"{where}: a second configuration of kube-scheduler; remove one")
             configuration = document
         else:
-            raise WireError(f"{where}: kind {str(kind)[:60]!r} is none of {', '.join(_KINDS)}; leave it out")
+            raise WireError(f"{where}: kind {str(kind)[:60]!r} is not one of {', '.join(_KINDS)}; remove it")
     return ScoreFile(source, tuple(nodes.values()), tuple(pods.values()), configuration)
 
 
@@ -116,4 +116,4 @@ def _converted(document: dict[str, Any], type: type[T], where: str) -> T:
 
 def _once(key: object, known: Mapping[Any, object], what: str) -> None:
     if key in known:
-        raise WireError(f"{what} is there twice")
+        raise WireError(f"{what} appears twice")

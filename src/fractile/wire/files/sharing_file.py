@@ -38,14 +38,14 @@ def decode(text: str, source: str) -> ClusterSharing:
     """Decode the rules; WireError, with the line, when the file is invalid."""
     try:
         if len(text) > _MOST_CHARACTERS:
-            raise WireError(f"{source}: it is larger than 1 MiB; remove what is no rule")
+            raise WireError(f"{source}: it is larger than 1 MiB; remove everything that is not a rule")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         return ClusterSharing() if root is None else _sharing(root)
     except yaml.MarkedYAMLError as e:
         line = e.problem_mark.line + 1 if e.problem_mark else 1
         raise WireError(f"{source}: line {line}: {e.problem or 'cannot be read'}; correct the YAML") from None
     except yaml.YAMLError:
-        raise WireError(f"{source}: it is no YAML; see docs/operate/sharing.md for its form") from None
+        raise WireError(f"{source}: it is not YAML; see docs/operate/sharing.md for its form") from None
     except RecursionError:
         raise WireError(f"{source}: it is nested too deep; see docs/operate/sharing.md for its form") from None
     except _Wrong as e:
@@ -56,7 +56,7 @@ def _sharing(root: yaml.Node) -> ClusterSharing:
     fields = dict(_fields(root, ("version", "default", "pools", "models")))
     version = fields.get("version")
     if version is None or _text(version, "version") != str(VERSION):
-        raise _Wrong(version or root, f"version must be there and be {VERSION}")
+        raise _Wrong(version or root, f"version is missing or wrong; it must be {VERSION}")
     return ClusterSharing(
         default=_partial(fields["default"]) if "default" in fields else Partial(),
         pools=tuple(_named(fields.get("pools"))),
@@ -102,10 +102,10 @@ def _fraction(node: yaml.Node) -> Fraction:
     over, slash, under = text.partition("/")
     numbers = (over, under) if slash else (over, "1")
     if not all(n.isascii() and n.isdigit() and len(n) <= 4 and int(n) for n in numbers):
-        raise _Wrong(node, f"{text[:20]!r} is no fraction; write for instance 1/4")
+        raise _Wrong(node, f"{text[:20]!r} is not a fraction; write for instance 1/4")
     found = Fraction(int(numbers[0]), int(numbers[1]))
     if found > 1:
-        raise _Wrong(node, f"{text[:20]} is more than a card; write 1 for a whole one")
+        raise _Wrong(node, f"{text[:20]} is more than a card; write 1 for a whole card")
     return found
 
 
@@ -117,9 +117,9 @@ def _fields(node: yaml.Node, known: tuple[str, ...]) -> Iterator[tuple[str, yaml
     for key, value in node.value:
         name = _text(key, "a name")
         if known and name not in known:
-            raise _Wrong(key, f"there is no field {name[:40]!r}; there are {', '.join(known)}")
+            raise _Wrong(key, f"{name[:40]!r} is not a known field; the fields are {', '.join(known)}")
         if name in seen:
-            raise _Wrong(key, f"{name[:40]!r} is there twice; remove one")
+            raise _Wrong(key, f"{name[:40]!r} appears twice; remove one")
         seen.add(name)
         yield name, value
 

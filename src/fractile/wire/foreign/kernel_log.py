@@ -49,5 +49,5 @@ def place(bus_id: str) -> BusPlace:
     """The place of a card; NVML writes eight digits of the domain and a function, the kernel four and none."""
     found = _PLACE.fullmatch(bus_id)
     if found is None:
-        raise WireError(f"{bus_id[:40]!r} is no PCI bus id such as 00000000:05:00.0")
+        raise WireError(f"{bus_id[:40]!r} is not a PCI bus id such as 00000000:05:00.0")
     return int(found[1], 16), int(found[2], 16), int(found[3], 16)

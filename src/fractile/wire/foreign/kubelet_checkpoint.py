@@ -66,7 +66,9 @@ def decode(text: bytes) -> tuple[Recorded, ...]:
     try:
         return _kept.decode(_decoder.decode(text).data.pod_device_entries or ())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
+        raise WireError(
+            f"kubelet's checkpoint does not have the form of any supported Kubernetes version: {e}"
+        ) from None
 
 
 def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list[str]]:
@@ -75,7 +77,9 @@ def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list
         raw = _full_decoder.decode(text).data.registered_devices or {}
         return {name: _ids_decoder.decode(ids) or [] for name, ids in raw.items() if of is None or name in of}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
+        raise WireError(
+            f"kubelet's checkpoint does not have the form of any supported Kubernetes version: {e}"
+        ) from None
 
 
 def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:

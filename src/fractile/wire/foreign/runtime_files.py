@@ -43,7 +43,7 @@ def nvidia(text: str) -> NvidiaRuntime:
     accept = found.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True)
     mode = _table(found, "nvidia-container-runtime").get("mode", "auto")
     if not isinstance(accept, bool) or mode not in _MODES:
-        raise WireError("the configuration of NVIDIA's container runtime makes no sense")
+        raise WireError("the configuration of NVIDIA's container runtime is invalid")
     return NvidiaRuntime("accepted" if accept else "refused", cast(str, mode))
 
 
@@ -70,7 +70,7 @@ def docker(text: str) -> str:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as e:
-        raise WireError(f"the configuration of Docker is no JSON: {e}") from None
+        raise WireError(f"the configuration of Docker is not JSON: {e}") from None
     return _word(cast(Mapping[str, Any], found), "default-runtime") if isinstance(found, dict) else ""
 
 
@@ -78,7 +78,7 @@ def _toml(text: str, whose: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as e:
-        raise WireError(f"the configuration of {whose} is no TOML: {e}") from None
+        raise WireError(f"the configuration of {whose} is not TOML: {e}") from None
 
 
 def _table(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:

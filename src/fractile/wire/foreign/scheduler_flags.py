@@ -51,7 +51,7 @@ def document(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> Document
     for name in refused:
         if flag(command, name):
             raise WireError(
-                f"kube-scheduler is told --{name}={flag(command, name)[:80]}, which does not go together with a "
+                f"kube-scheduler has the flag --{name}={flag(command, name)[:80]}, which cannot be combined with a "
                 "configuration file; nothing was changed"
             )
     if wish.form == "policy":
@@ -68,9 +68,7 @@ def document(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> Document
 def _check_verbosity(wish: SchedulerConfigOptions, command: tuple[str, ...]) -> None:
     verbosity = flag(command, "v")
     if wish.minor == scheduler_config.LAST_WITH_POLICY and verbosity.isdecimal() and int(verbosity) > 1:
-        raise WireError(
-            f"kube-scheduler 1.22 ends by itself with a Policy file and --v={verbosity[:9]}; take --form config"
-        )
+        raise WireError(f"kube-scheduler 1.22 exits with a Policy file and --v={verbosity[:9]}; use --form config")
 
 
 def _keep_inside(found: Document, command: tuple[str, ...]) -> None:
@@ -84,7 +82,7 @@ def _value(name: str, text: str, parse: Callable[[str], object]) -> object:
     try:
         return parse(text)
     except ValueError:
-        raise WireError(f"kube-scheduler is told --{name}={text[:40]}, which makes no sense") from None
+        raise WireError(f"kube-scheduler has the flag --{name}={text[:40]}, which is invalid") from None
 
 
 def _set(found: Document, path: str, value: object) -> None:

@@ -115,7 +115,7 @@ def read(text: str) -> Manifest:
     if not kubeconfig:
         raise _strange("kube-scheduler gets no --kubeconfig")
     if container.liveness_probe.http_get.scheme != "HTTPS":
-        raise _strange("its liveness probe does not ask over HTTPS")
+        raise _strange("its liveness probe does not use HTTPS")
     return Manifest(
         text=text,
         command=command,
@@ -202,9 +202,9 @@ def _pod(text: str) -> _Pod:
     parsed = _parsed(text)
     containers = parsed["spec"].get("containers") if isinstance(parsed.get("spec"), dict) else None
     if parsed.get("apiVersion") != "v1" or parsed.get("kind") != "Pod":
-        raise _strange("it is no Pod of v1")
+        raise _strange("it is not a v1 Pod")
     if isinstance(containers, list) and len(cast(list[object], containers)) != 1:
-        raise _strange("it has not one container but several or none")
+        raise _strange("it does not have exactly one container")
     try:
         pod = msgspec.convert(parsed, _Pod)
     except msgspec.ValidationError as e:
@@ -237,9 +237,9 @@ def _check_command(container: _Container) -> None:
 def _check_volume_name(pod: _Pod, ours: str) -> None:
     mounted = any(mount.mount_path == FOLDER for mount in pod.spec.containers[0].volume_mounts)
     if ours and not mounted:
-        raise _strange(f"kube-scheduler is told to read {ours}, but {FOLDER} is not mounted")
+        raise _strange(f"kube-scheduler is configured to read {ours}, but {FOLDER} is not mounted")
     if not mounted and any(volume.name == _OURS for volume in pod.spec.volumes):
-        raise _strange(f"it has a volume named {_OURS} that is not ours")
+        raise _strange(f"it has a volume named {_OURS} that is not Fractile's")
 
 
 def _ours(command: tuple[str, ...]) -> str:
@@ -248,9 +248,9 @@ def _ours(command: tuple[str, ...]) -> str:
         return ""
     if len(told) > 1 or not _is_ours(told[0]):
         raise WireError(
-            f"kube-scheduler reads a configuration of yours already ({' '.join(told)[:200]}); nothing was changed. "
-            "Take what `fractile scheduler-config` prints below `extenders:` into that file and restart "
-            "kube-scheduler, or take the flag away first"
+            f"kube-scheduler already reads another configuration ({' '.join(told)[:200]}); nothing was changed. Copy "
+            "what `fractile scheduler-config` prints below `extenders:` into that file and restart kube-scheduler, or "
+            "remove the flag first"
         )
     return told[0].partition("=")[2]
 
@@ -262,7 +262,7 @@ def _is_ours(word: str) -> bool:
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536):
-        raise _strange(f"--secure-port={text[:20]} is no port on which its health could be asked")
+        raise _strange(f"--secure-port={text[:20]} is not a port on which its health can be checked")
     return int(text)
 
 

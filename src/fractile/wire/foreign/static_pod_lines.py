@@ -19,13 +19,13 @@ def check(text: str) -> None:
     while todo:
         node = todo.pop()
         if id(node) in seen:
-            raise ValueError("a part of it stands for another one (an alias)")
+            raise ValueError("it uses a YAML alias")
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
             keys = [key.value for key, _ in pairs]
             if len(keys) != len({str(key) for key in keys}):
-                raise ValueError("a key stands in it twice")
+                raise ValueError("a key appears twice")
             todo += [value for _, value in pairs]
         elif isinstance(node, yaml.SequenceNode):
             todo += node.value

@@ -55,7 +55,7 @@ def encode_config(config: VcudaConfig) -> bytes:
             int(config.enabled),
         )
     except struct.error as e:
-        raise WireError(f"{CONFIG_NAME} cannot say this of container {config.container[:80]}: {e}") from None
+        raise WireError(f"{CONFIG_NAME} cannot describe container {config.container[:80]}: {e}") from None
 
 
 def decode_config(data: bytes) -> VcudaConfig:
@@ -77,7 +77,7 @@ def decode_config(data: bytes) -> VcudaConfig:
     except UnicodeDecodeError:
         raise WireError(f"{CONFIG_NAME} has a text that is not ASCII") from None
     if encode_config(config) != data:
-        raise WireError(f"{CONFIG_NAME} holds something where nothing belongs")
+        raise WireError(f"{CONFIG_NAME} has data where it must be empty")
     return config
 
 

@@ -40,7 +40,7 @@ def decode(data: bytes) -> ArbiterStatus:
     try:
         status = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"the arbiter's answer makes no sense: {e}") from None
+        raise WireError(f"the arbiter's answer is invalid: {e}") from None
     if status.version != VERSION:
-        raise WireError(f"the arbiter speaks version {status.version}; this agent knows {VERSION}")
+        raise WireError(f"the arbiter uses version {status.version}; this agent supports version {VERSION}")
     return status

@@ -223,12 +223,15 @@ def _agree(name: str, spec: ExtendedResourceSpec) -> None:
     """Check that name, id and node agree. Object names are unique, so each device then has one object and one node.
     With a second name, or the id of another node's device, the same card would be in two places."""
     if name != object_name(CardUUID(spec.device_id)):
-        raise WireError(f"ExtendedResource {name[:_LONGEST]} has the id {spec.device_id[:_LONGEST]!r}, of another name")
+        raise WireError(
+            f"ExtendedResource {name[:_LONGEST]} has the id {spec.device_id[:_LONGEST]!r}, which belongs to another "
+            "name"
+        )
     own, _, node = spec.device_id.partition(".")
     if not own or node != ("" if spec.type == GPU else spec.node_name):
         raise WireError(
-            f"ExtendedResource {name} has the id {spec.device_id[:_LONGEST]!r}, which is no {spec.type} of node "
-            f"{spec.node_name[:_LONGEST]}"
+            f"ExtendedResource {name} has the id {spec.device_id[:_LONGEST]!r}, which is not the id of a {spec.type} "
+            f"of node {spec.node_name[:_LONGEST]}"
         )
 
 

@@ -188,9 +188,7 @@ def _cores(spec: ResourceClassSpec) -> Percent:
 
 def _of_gpus(spec: ResourceClassSpec, field: str) -> None:
     if spec.device_type != GPU:
-        raise _Wrong(
-            f"{field} is only for deviceType {GPU}; devices of other types say by themselves how many share them"
-        )
+        raise _Wrong(f"{field} is only for deviceType {GPU}; devices of other types state how many pods share them")
 
 
 def _number(value: int, field: str, *, least: int = 1, most: int) -> int:

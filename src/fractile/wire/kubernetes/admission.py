@@ -169,13 +169,13 @@ _NOTHING = msgspec.Raw(b"{}")
 
 def decode(body: bytes) -> AdmissionRequest:
     """The request of a review; WireError, with what was expected, when the body is not a review."""
-    review = _decode(_review, body, "the body is no AdmissionReview")
+    review = _decode(_review, body, "the body is not an AdmissionReview")
     if not review.kind:
         raise WireError(f"the body has no kind; send an {KIND} of {API_VERSION}")
     if review.kind != KIND:
         raise WireError(f"the body is a {review.kind[:40]!r}; send an {KIND} of {API_VERSION}")
     if review.api_version != API_VERSION:
-        raise WireError(f"the {KIND} has version {review.api_version[:40]!r}; this webhook speaks {API_VERSION}")
+        raise WireError(f"the {KIND} has version {review.api_version[:40]!r}; this webhook supports {API_VERSION}")
     if review.request is None:
         raise WireError(f"the {KIND} has no request")
     if not 0 < len(review.request.uid) <= _LONGEST_UID:
@@ -184,22 +184,22 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def pod(raw: msgspec.Raw) -> Pod:
-    return _decode(_pod, raw, "the object is no pod")
+    return _decode(_pod, raw, "the object is not a pod")
 
 
 def guarded(raw: msgspec.Raw) -> GuardedPod:
-    return _decode(_guarded, raw, "the object is no pod")
+    return _decode(_guarded, raw, "the object is not a pod")
 
 
 def pod_inside(raw: msgspec.Raw, path: Sequence[str]) -> Pod:
     """The pod that the template at ``path`` of the object describes; an empty pod when there is no template."""
     for step in path:
-        raw = _decode(_members, raw, "the object is no object").get(step, _NOTHING)
-    return _decode(_pod, raw, "the template is no pod")
+        raw = _decode(_members, raw, "the object is not a JSON object").get(step, _NOTHING)
+    return _decode(_pod, raw, "the template is not a pod")
 
 
 def quota(raw: msgspec.Raw) -> ReviewedQuota:
-    return _decode(_quota, raw, "the object is no ResourceQuota")
+    return _decode(_quota, raw, "the object is not a ResourceQuota")
 
 
 def pointer(*steps: str | int) -> str:

@@ -100,7 +100,7 @@ def minor_of(text: str) -> int:
         raise WireError(f"{text[:40]!r} is not a version of Kubernetes such as 1.28")
     minor = int(found[1])
     if not OLDEST <= minor <= NEWEST:
-        raise WireError(f"Kubernetes 1.{minor} is not known here; 1.{OLDEST} to 1.{NEWEST} are")
+        raise WireError(f"Kubernetes 1.{minor} is not supported; 1.{OLDEST} to 1.{NEWEST} are")
     return minor
 
 
@@ -195,7 +195,8 @@ def _resources(strategy: Strategy) -> list[Document]:
 def _policy(wish: SchedulerConfigOptions) -> Document:
     if wish.minor > LAST_WITH_POLICY:
         raise WireError(
-            f"kube-scheduler 1.{wish.minor} reads no Policy file; 1.{LAST_WITH_POLICY} was the last, use --form config"
+            f"kube-scheduler 1.{wish.minor} does not read Policy files; 1.{LAST_WITH_POLICY} was the last that did; "
+            "use --form config"
         )
     if wish.profile != DEFAULT_PROFILE:
         raise WireError("a Policy file has no profiles; use --form config, or a second kube-scheduler")
@@ -222,8 +223,8 @@ def _priorities(wish: SchedulerConfigOptions) -> list[Document]:
         ours = {"name": name, "weight": wish.weight}
     else:
         raise WireError(
-            f"a Policy file knows {wish.strategy.kind} for cpu=1,memory=1 only; requested-to-capacity-ratio with the "
-            "shape 0:0,100:10 packs by other resources alike, or use --form config"
+            f"a Policy file supports {wish.strategy.kind} only for cpu=1,memory=1; for other resources, use "
+            "requested-to-capacity-ratio with the shape 0:0,100:10, which packs in the same way, or --form config"
         )
     return [ours, *({"name": name, "weight": weight} for name, weight in _PRIORITIES.items())]
 

@@ -56,5 +56,5 @@ def with_bundle(configuration: Json, bundle: bytes) -> Json | None:
         before: list[Json] = list(configuration.get("webhooks") or ())
         after: list[Json] = [{**h, "clientConfig": {**h["clientConfig"], "caBundle": text}} for h in before]
     except (KeyError, TypeError, AttributeError):
-        raise WireError("the object is no webhook configuration") from None
+        raise WireError("the object is not a webhook configuration") from None
     return {**configuration, "webhooks": after} if after != before else None

@@ -144,7 +144,7 @@ def _decode(text: str | bytes, type: type[R], kind: str) -> R:
     try:
         found = msgspec.json.decode(text, type=type)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"this is no {kind} of fractile: {e}") from None
+        raise WireError(f"this is not a {kind} of fractile: {e}") from None
     if (found.api_version, found.kind) != (API_VERSION, kind):
         raise WireError(f"this is {found.kind} {found.api_version}; expected {kind} {API_VERSION}")
     return found

@@ -214,4 +214,4 @@ def decode(data: str | bytes) -> DebugState:
             raise WireError(f"this is {head.schema[:80] or 'nothing'!r}, not {SCHEMA}")
         return msgspec.json.decode(data, type=AgentState if head.program == "agent" else ControlPlaneState)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"the state makes no sense: {e}") from None
+        raise WireError(f"the state is invalid: {e}") from None

@@ -137,9 +137,11 @@ def decode(data: bytes) -> NodeUsage:
     try:
         usage = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-        raise WireError(f"the agent's answer makes no sense: {e}") from None
+        raise WireError(f"the agent's answer is invalid: {e}") from None
     if usage.version != VERSION:
-        raise WireError(f"the agent answers with version {usage.version} of its usage; this program knows {VERSION}")
+        raise WireError(
+            f"the agent answers with version {usage.version} of its usage; this program supports version {VERSION}"
+        )
     return usage
 
 
