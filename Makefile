@@ -27,8 +27,8 @@ test-versions: $(INSTALLED) ## test scheduler-config with kube-scheduler 1.20 to
 	@nice -n 10 $(BIN)/python -m tests.versions $(ARGS)
 
 test-chart: $(INSTALLED) ## install, upgrade and remove the chart on a local cluster; with E2E=1 also run all end-to-end tests on its pods
-	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_chart.py
-	@$(if $(E2E),$(BIN)/python hack/chart_e2e.py $(ARGS),FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py)
+	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/local/test_chart.py
+	@$(if $(E2E),$(BIN)/python hack/chart_e2e.py $(ARGS),FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/placing/test_path.py)
 
 chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster while pods come and go: make chaos MINUTES=20 SEED=1
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -43,7 +43,7 @@ MODULES = [
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        files = [f"tests/e2e/test_{name}.py" for name in MODULES]
+        files = [str(*ROOT.glob(f"tests/e2e/*/test_{name}.py")) for name in MODULES]
         argv = [str(ROOT / ".venv" / "bin" / "pytest"), "-q", f"--junitxml={report}", *files, *sys.argv[1:]]
         ended = subprocess.run(argv, cwd=ROOT, env={**os.environ, "FRACTILE_TEST_CHART": "1"}, check=False)
         sys.stdout.write("\n".join(table(Tree.parse(report).getroot())) + "\n")

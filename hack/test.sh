@@ -191,9 +191,7 @@ checked types "types (pyright)"
 ! grep -s '^SKIPPED' "$logs/foreign" | sed 's/^/    /' || true
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
-others=(cluster chaos class_controllers classes demos install_scheduler policies quota webhook)
-others=("${others[@]/#/tests/e2e/test_}")
-others=("${others[@]/%/.py}")
+others=(tests/e2e/local/test_{cluster,chaos,demos,install_scheduler}.py tests/e2e/placing/test_{class_controllers,classes,policies,quota,webhook}.py)
 behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
 tests "end to end (pytest)" tests/e2e "${others[@]/#/--ignore=}"
 first=$(tail -n 1 "$log")

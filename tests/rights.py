@@ -6,7 +6,8 @@
 
 Facts: RequestInfo and the RBAC authorizer of kube-apiserver 1.36. A name limits get, update, patch and delete; lists
 and watches too, as long as they select by ``metadata.name``; a creation only by server-side apply, which is a patch and
-needs the right to create, too (tests/contract/test_webhook_secret.py). A Role gives nothing outside its namespace.
+needs the right to create, too (tests/contract/policies/test_webhook_secret.py). A Role gives nothing outside its
+namespace.
 """
 
 from collections.abc import Iterable, Sequence

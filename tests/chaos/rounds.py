@@ -15,14 +15,15 @@ from typing import Protocol
 import msgspec
 
 from fractile.errors import FractileError
-from tests.chaos import faults, invariants, pods, readmission, settled
-from tests.chaos.invariants import Life
-from tests.chaos.journal import Journal
-from tests.chaos.players import Players
-from tests.chaos.programs import EXTENDER, REPLICAS, WEBHOOK
-from tests.chaos.readmission import Outage
-from tests.chaos.snapshot import SeenPod, Snapshot
-from tests.chaos.wishes import NAMESPACE, Wishes
+from tests.chaos.acts import faults, pods
+from tests.chaos.acts.players import Players
+from tests.chaos.acts.programs import EXTENDER, REPLICAS, WEBHOOK
+from tests.chaos.acts.wishes import NAMESPACE, Wishes
+from tests.chaos.judging import invariants, readmission, settled
+from tests.chaos.judging.invariants import Life
+from tests.chaos.judging.journal import Journal
+from tests.chaos.judging.readmission import Outage
+from tests.chaos.judging.snapshot import SeenPod, Snapshot
 
 _PASSES = (FractileError, OSError, TimeoutError)  # whatever an API server says or does not say while it is hit
 _QUIET = 2  # looks in a row that find nothing left to happen

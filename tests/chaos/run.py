@@ -10,13 +10,13 @@ import msgspec
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.lab.cluster.local import LocalCluster
-from tests.chaos import pods
-from tests.chaos.journal import Journal
-from tests.chaos.prepared import prepare
-from tests.chaos.programs import Programs
+from tests.chaos.acts import pods
+from tests.chaos.acts.prepared import prepare
+from tests.chaos.acts.programs import Programs
+from tests.chaos.acts.wishes import NAMESPACE, Wishes
+from tests.chaos.judging.journal import Journal
+from tests.chaos.judging.seeing import Eyes
 from tests.chaos.rounds import Rounds, Settings, Sums
-from tests.chaos.seeing import Eyes
-from tests.chaos.wishes import NAMESPACE, Wishes
 
 _ANSWER = 10.0  # seconds for an answer of the API server
 

@@ -9,12 +9,12 @@ import pytest
 
 from fractile.kube.client import KubeClient
 from fractile.lab.layout import ClusterLayout
-from tests.chaos import readmission
-from tests.chaos.journal import Journal
-from tests.chaos.players import Players
+from tests.chaos.acts.players import Players
+from tests.chaos.acts.wishes import Wishes
+from tests.chaos.judging import readmission
+from tests.chaos.judging.journal import Journal
+from tests.chaos.judging.snapshot import LedgerReport, SeenPod, Snapshot
 from tests.chaos.rounds import SWEPT, Rounds, Settings
-from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot
-from tests.chaos.wishes import Wishes
 from tests.chaos.world import but, seen_pod, world
 from tests.fakes.apiserver import FakeApiServer
 

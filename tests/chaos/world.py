@@ -15,7 +15,7 @@ from fractile.wire.foreign.kubelet_checkpoint import Recorded
 from fractile.wire.fractile import placement
 from fractile.wire.fractile.device_ids import device_id
 from tests import builders
-from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
+from tests.chaos.judging.snapshot import LedgerReport, SeenPod, Snapshot, Token
 
 SIZE = 16_000  # MiB of a card
 NODES = ("n1", "n2")

@@ -15,8 +15,8 @@ import pytest
 
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl
-from tests.contract.test_container_policy import MOUNTS, create, mount, pod
-from tests.contract.test_workload_policy import WARNS, told, workload
+from tests.contract.policies.test_container_policy import MOUNTS, create, mount, pod
+from tests.contract.policies.test_workload_policy import WARNS, told, workload
 
 TEAM = "many-resources"
 MANY = 32_000

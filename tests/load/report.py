@@ -10,7 +10,7 @@ from tests.load.audit import CONTROL_PLANE_USER
 from tests.load.figures import Round, Verdict, best, mean_rate, verdicts
 from tests.load.programs import NAMES
 from tests.load.scenarios import Scenario
-from tests.perf.report import machine
+from tests.perf.measuring.report import machine
 
 
 class Result(msgspec.Struct, frozen=True):

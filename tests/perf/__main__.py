@@ -22,7 +22,6 @@ from tests.perf import (
     quota,
     rebuild,
     registering,
-    report,
     siege,
     simulator,
     starting,
@@ -31,7 +30,8 @@ from tests.perf import (
     verbs,
     webhook,
 )
-from tests.perf.report import Row
+from tests.perf.measuring import report
+from tests.perf.measuring.report import Row
 
 PARTS = {
     "verbs": verbs.measure,

@@ -22,7 +22,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.load.scenarios import SIZES, gpu_pod
 from tests.load.world import card_of, node_name
 from tests.main.process import control_plane, free_port
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.perf.usage import processor_time
 
 NODES, CARDS = 500, 8

@@ -7,7 +7,7 @@ import msgspec
 from fractile.wire.kubernetes.extender import BindingArgs, BindingResult
 from tests.builders import container
 from tests.main.plane import Plane, plane
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 PODS = 500
 

@@ -21,9 +21,9 @@ from fractile.watch.waiting_pods import WaitingPods
 from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import given, piece
 from tests.builders import placement as placed
-from tests.perf import timing
-from tests.perf.report import Row
-from tests.perf.world import CARDS, NAMES, SIZES, SLICES, card_of
+from tests.perf.measuring import timing
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import CARDS, NAMES, SIZES, SLICES, card_of
 from tests.wire.golden_files import golden
 
 RATIO = 1.1

@@ -28,10 +28,10 @@ from fractile.wire.fractile.resource_class import (
     resource_name,
 )
 from tests.main.process import control_plane
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import CARDS, NAMES, NODES, node_object, pod_objects
 from tests.perf.memory import ListServer, memory_of
-from tests.perf.report import Row
 from tests.perf.usage import processor_time
-from tests.perf.world import CARDS, NAMES, NODES, node_object, pod_objects
 
 CLASSES = 50
 PODS = 20_000

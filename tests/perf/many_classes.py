@@ -26,8 +26,8 @@ from tests.classes.class_world import gpu
 from tests.contract import real_apiserver
 from tests.contract.kubectl import with_manifests
 from tests.main.process import Running, control_plane
+from tests.perf.measuring.report import Row
 from tests.perf.memory import memory_of, processor_of
-from tests.perf.report import Row
 
 CLASSES = 10_000
 NODES, CARDS = 4, 8

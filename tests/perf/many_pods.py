@@ -23,7 +23,7 @@ from fractile.lab.machine.images import PAUSE
 from fractile.model.units import MemoryUnit
 from fractile.wire.kubernetes.objects import KubeStruct, ObjectMeta
 from tests.e2e.conftest import why_not
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.perf.usage import processor_time
 
 NAME = "many"

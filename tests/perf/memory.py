@@ -18,8 +18,8 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.http1 import Exchange, Server
 from tests.fakes.kubelet import FakeKubelet
 from tests.main.process import PROGRAM, control_plane
-from tests.perf.report import Row
-from tests.perf.world import CARDS, card_objects, card_of, node_objects, pod_objects
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import CARDS, card_objects, card_of, node_objects, pod_objects
 
 PODS = 50_000
 CONTROL_PLANE = 400.0  # MB

@@ -14,7 +14,7 @@ from random import Random
 
 from fractile.wire.output.plan import decode
 from tests.main.process import PROGRAM
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.perf.simulator import PODS, SHAPES
 
 NODES = 10_000

@@ -29,10 +29,10 @@ from fractile.wire.kubernetes.extender import FilterResult, HostPriority
 from fractile.wire.kubernetes.pod_totals import NodeCapacity
 from tests.builders import CARD_MEMORY, given, piece
 from tests.builders import placement as placed
-from tests.perf import timing
-from tests.perf.report import Row
+from tests.perf.measuring import timing
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import NAMES, SIZES, card_of, full_ledger
 from tests.perf.verbs import P99, RATIO, request_of
-from tests.perf.world import NAMES, SIZES, card_of, full_ledger
 
 NODE = NodeCapacity(cpu=96_000, memory=786_432, pods=110)
 POLICIES = ("fgd-plus", "fgd-plus+2*bestfit")

@@ -21,7 +21,7 @@ from fractile.watch.waiting_pods import WaitingPods
 from fractile.wire.kubernetes.extender import MetaPod, MetaVictims
 from fractile.wire.kubernetes.objects import Pod
 from tests.builders import by_card, by_memory, card, cluster, pod, request
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 NODES = 100
 CARD = 80_000  # MiB

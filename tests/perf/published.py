@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fractile.wire.output.simulation import PolicyReport, decode
 from tests.main.process import PROGRAM
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 FOLDER = "FRACTILE_TRACES"
 PROCESSES = 2

@@ -12,9 +12,10 @@ from fractile.model.quota import NamespaceQuota, NodePlace, Quota, QuotaLimit, Q
 from fractile.model.units import PodUID
 from fractile.wire.kubernetes.extender import FilterResult
 from tests.builders import given, piece, placement
-from tests.perf import timing, verbs
-from tests.perf.report import Row
-from tests.perf.world import CARDS, NAMES, card_of, full_ledger
+from tests.perf import verbs
+from tests.perf.measuring import timing
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import CARDS, NAMES, card_of, full_ledger
 
 RATIO = 1.05
 NAMESPACE = "default"  # of the pod that kube-scheduler sent

@@ -15,8 +15,8 @@ from fractile.watch.event_handlers import CardHandlers, PodHandlers
 from fractile.watch.waiting_pods import WaitingPods
 from fractile.wire.fractile.extended_resource import ExtendedResource
 from fractile.wire.kubernetes.objects import Pod
-from tests.perf.report import Row
-from tests.perf.world import card_objects, pod_objects
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import card_objects, pod_objects
 
 PODS = 50_000
 PAGE = 500

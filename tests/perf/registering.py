@@ -23,7 +23,7 @@ from fractile.wire.fractile.device_ids import device_id
 from fractile.wire.fractile.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.agent.forked import Fork, agents
 from tests.agent.world import BLOCKS, CORE, COUNT, GPU, MEM, World, card, world
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 CARDS = [card(n, 16_276) for n in range(2)]
 RESOURCES = (MEM, COUNT, CORE, BLOCKS, GPU, GPU_SLOT, DEVICE_SLOT)

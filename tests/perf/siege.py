@@ -22,10 +22,10 @@ import msgspec
 from tests.builders import container, pod
 from tests.fakes.http1 import Exchange
 from tests.main.process import Running, control_plane, free_port
-from tests.perf.beat import used
+from tests.perf.measuring.beat import used
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import NAMES
 from tests.perf.memory import ListServer, memory_of, processor_of
-from tests.perf.report import Row
-from tests.perf.world import NAMES
 from tests.serving.scheduler_client import Authorities, SchedulerClient
 from tests.serving.siege import besieged
 
@@ -152,7 +152,7 @@ async def _round(running: Running, scheduler: SchedulerClient, stranger: ssl.SSL
 async def _beating(port: int, pid: int) -> AsyncGenerator[list[float]]:
     """When the block is left, the longest wait of a small request, and the loop's own part of it, in seconds."""
     process = await asyncio.create_subprocess_exec(
-        *("setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.perf.beat", *(str(port), str(pid))),
+        *("setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.perf.measuring.beat", *(str(port), str(pid))),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -19,7 +19,7 @@ from fractile.sim.cluster import Cluster
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.kernel import Kernel, kernel_of
 from fractile.sim.snapshot.trace import NodeRow, PodRow
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 RUN_SECONDS = {False: 20.0, True: 1.0}  # of one core: with numpy, compiled
 SIX = ("fgd-paper", "bestfit", "gpu-packing", "gpu-clustering", "dot-product", "random")

@@ -21,7 +21,7 @@ from fractile.lab.hollow.plugins import Plugins
 from fractile.wire.kubernetes.objects import Pod
 from tests.agent.forked import agents
 from tests.agent.world import GIB, Asks, World, card, world
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.perf.usage import processor_time
 
 CARDS = [card(n, 80 * GIB) for n in range(8)]

@@ -14,7 +14,7 @@ import msgspec
 
 from fractile.policy.cards import topology
 from fractile.policy.cards.bandwidth import Matrix, matrix, ring
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.policy.cards.machines import LARGE, MACHINES, Machine
 
 Positions = tuple[int, ...]

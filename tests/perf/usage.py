@@ -8,7 +8,7 @@ from fractile.lab.machine import native as native_parts
 from fractile.lab.progress import Progress
 from tests.agent.simnode import Node, node
 from tests.agent.world import card
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 
 CARDS = 8
 SLICES = 64

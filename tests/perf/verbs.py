@@ -18,9 +18,9 @@ from fractile.model.units import MemoryUnit
 from fractile.watch.waiting_pods import WaitingPods
 from fractile.wire.kubernetes import extender as wire
 from fractile.wire.kubernetes.extender import FilterResult, HostPriority
-from tests.perf import timing
-from tests.perf.report import Row
-from tests.perf.world import NAMES, full_ledger
+from tests.perf.measuring import timing
+from tests.perf.measuring.report import Row
+from tests.perf.measuring.world import NAMES, full_ledger
 from tests.wire.golden_files import golden
 
 RATIO = 2.0

@@ -28,7 +28,7 @@ from tests.contract.real_apiserver import RealApiServer
 from tests.fakes.apiserver import FakeApiServer
 from tests.main.process import Running, control_plane, free_port
 from tests.main.term.test_webhook import options, prepare, trusted
-from tests.perf.report import Row
+from tests.perf.measuring.report import Row
 from tests.serving.webhook_client import Reviewer
 from tests.wire.golden_files import golden
 

@@ -6,7 +6,7 @@ import msgspec
 
 from fractile.lab.demos.workload import Manifest
 from fractile.lab.machine import images
-from tests.chaos.pods import CLASSES, KINDS
+from tests.chaos.acts.pods import CLASSES, KINDS
 
 __all__ = ["CLASSES", "Birth", "birth", "manifest", "overdue"]
 

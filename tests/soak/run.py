@@ -11,9 +11,9 @@ import msgspec
 from fractile.errors import ApiError, FractileError
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from tests.chaos.prepared import prepare
+from tests.chaos.acts.prepared import prepare
+from tests.chaos.judging.snapshot import SeenPod
 from tests.chaos.rounds import SWEPT
-from tests.chaos.snapshot import SeenPod
 from tests.soak import churn
 from tests.soak.churn import Birth
 from tests.soak.samples import Sample

@@ -8,8 +8,8 @@ from fractile.dialects.table import parse_pod
 from fractile.lab.machine import images
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit
-from tests.chaos.pods import KINDS
-from tests.chaos.snapshot import SeenPod
+from tests.chaos.acts.pods import KINDS
+from tests.chaos.judging.snapshot import SeenPod
 from tests.soak import churn
 
 FIRST = [churn.birth(1, n) for n in range(1, 201)]

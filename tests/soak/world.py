@@ -14,7 +14,7 @@ from fractile.lab.cluster.spec import DEFAULT_CARDS, from_options
 from fractile.lab.cluster.up import UpOptions
 from fractile.lab.machine import processes
 from fractile.main.leading import DEFAULT_LEASE
-from tests.chaos.programs import free_port
+from tests.chaos.acts.programs import free_port
 from tests.soak import probes
 from tests.soak.samples import Sample
 

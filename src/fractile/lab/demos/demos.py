@@ -1,6 +1,6 @@
 """The demonstrations: each runs pods on a cluster, checks what became of them, and reports that in a line or two.
 
-They are also end-to-end tests (tests/e2e/test_demos.py), so each checks its claims and raises DemoFailed when the
+They are also end-to-end tests (tests/e2e/local/test_demos.py), so each checks its claims and raises DemoFailed when the
 cluster behaves differently. All run in their own namespace on four nodes: n1, n2 and n3 with two equal cards of 16,276
 MiB, and n4 with four cards of different size. The numbers are those of evidence/gpushare.md#worked-example.
 """

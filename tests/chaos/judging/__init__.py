@@ -1,0 +1,1 @@
+"""What the chaos sees, and what may not be."""

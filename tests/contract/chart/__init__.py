@@ -1,0 +1,1 @@
+"""What the chart does to a real API server."""

@@ -1,0 +1,1 @@
+"""Local clusters, demonstrations, the chart and the chaos, on the real cluster."""

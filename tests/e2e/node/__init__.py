@@ -1,0 +1,1 @@
+"""What a node does for its pods, on the real cluster."""

@@ -1,0 +1,1 @@
+"""Pods that are placed, on the real cluster."""

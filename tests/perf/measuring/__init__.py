@@ -1,0 +1,1 @@
+"""How figures are measured and printed, and the cluster on which they are."""
