@@ -180,7 +180,6 @@ BIND = (
     ("extender/app", "Extender.bind", "a body comes in, an answer goes out"),
     ("extender/bind", "Binder.bind", "the four steps"),
     ("watch/waiting_pods", "WaitingPods.find", "what the pod asks for, as seen in the watch"),
-    ("ledger/classes", "resolve", "which cards a class stands for now"),
     ("ledger/usage", "LedgerUsage.allowance", "what the quota leaves to the namespace"),
     ("policy/quota", "plan_within", "a plan within that"),
     ("policy/cards/plan", "plan", "the cards of all containers, or a refusal"),
@@ -189,6 +188,7 @@ BIND = (
     ("dialects/table", "placement_annotations", "annotations of the pod's family"),
     ("wire/fractile/placement", "encode", "the placement, as an annotation"),
     ("kube/client", "KubeClient.bind", "the one write"),
+    ("watch/event_handlers", "PodHandlers.written", "the hold is confirmed"),
 )
 
 

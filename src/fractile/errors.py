@@ -4,7 +4,8 @@ FractileError            anything that a user or a peer can cause; its text is o
 ├── WireError            bytes from outside do not decode: annotation, extender body, cluster file, device id
 ├── ApiError             the API server answered with an error status (``fractile.kube``)
 ├── Unreachable          the API server did not answer; whether it acted on the call is unknown
-│   └── NotLeading       the call was not sent: this replica does not lead, or no longer leads
+│   └── NotSent          the call was not sent
+│       └── NotLeading   since this replica does not lead, or no longer leads
 └── SetupError           this machine cannot do what was asked: a program, a permission or a file is missing
 """
 
@@ -31,7 +32,11 @@ class Unreachable(FractileError):
     """No answer: connection refused, cut or timed out. The call may or may not have taken effect."""
 
 
-class NotLeading(Unreachable):
+class NotSent(Unreachable):
+    """The call was not made: its time had come too late."""
+
+
+class NotLeading(NotSent):
     """The call was not made, since another replica may lead."""
 
 

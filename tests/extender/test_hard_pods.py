@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,11 @@ from fractile.extender.filter import filter_nodes
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
+from fractile.policy.cards import reasons
 from fractile.policy.cards.effort import CALL, SEARCH, Effort
 from fractile.policy.cards.reasons import too_hard
-from tests.builders import by_memory, by_slots, card, cluster, in_use, on_card, request
+from fractile.wire.fractile.resource_class import DEVICE_SLOT
+from tests.builders import by_class, by_memory, by_slots, card, cluster, device, in_use, on_card, request
 
 SIZE = 16276
 STALL = 0.5  # seconds of processor time; measured 0.1. The bar allows for a machine that does other things too
@@ -150,3 +153,13 @@ def test_a_hold_of_the_pod_itself_needs_no_search() -> None:
     ledger = nodes(2, alike=True)
     assert ledger.assume(PodUID("uid-tight1"), on_card(0, 5, node="n1")) is None
     assert filter_nodes(tight(1, 24, 8 * SIZE - 80), names(2), ledger).node_names == ["n1"]
+
+
+def test_a_search_for_cards_that_was_given_up_is_no_reason_for_good() -> None:
+    """The cards are idle, and the adapter that the pod asks for as well is not: only its own search was given up."""
+    ledger = cluster({"n0": [*(card("n0", i, memory=SIZE) for i in range(8)), device("n0")]})
+    asked = tight(3, 24, 8 * SIZE - 5)
+    both = msgspec.structs.replace(asked, containers=(*asked.containers, by_class("ib", 1, "c0", slot=DEVICE_SLOT)))
+    state = ledger.node("n0")
+    assert state is not None
+    assert reasons.explain(both, state, Effort(search=20)) == too_hard(both)

@@ -44,6 +44,25 @@ async def test_who_kube_scheduler_is_about_to_take_is_left_to_it_and_those_behin
     assert all(w.placing.node(w.uid(name)) for name in names), "cards are kept in the order in which they came"
 
 
+async def test_cards_reserved_while_a_bind_reads_its_pod_belong_to_the_bind(w: World) -> None:
+    """kube-scheduler is ahead of our watch: the bind reads the pod, and the watch shows it meanwhile. Whatever ends the
+    reservation then, the Binding is on its way."""
+    w.create("p")
+    w.p.server.inject(Fault(method="GET", path="/pods/p", delay=0.2), Fault(method="POST", path="/binding", delay=0.3))
+    binding = asyncio.create_task(w.bind("p", "n1"))
+    await asyncio.sleep(0.1)
+    w.see("p")
+    await w.place("p")
+    await asyncio.sleep(0.2)
+    w.placing.missed(w.uid("p"))
+    entry = w.p.ledger.entry(w.uid("p"))
+    assert entry is not None
+    assert entry.sent
+    assert await binding == ""
+    assert w.placing.node(w.uid("p")) is None, "no reservation is left"
+    assert w.p.ledger.entry(w.uid("p")) is not None
+
+
 async def test_who_was_left_to_kube_scheduler_and_is_not_taken_is_nominated_after_all(w: World) -> None:
     await overtaken(w, *(f"o{i}" for i in range(8)))
     w.submit()

@@ -31,9 +31,10 @@ def manifests() -> Iterator[Any]:
     """The whole objects of the pages; other YAML is a part of one."""
     for page in PAGES:
         blocks = [text for kind, text in _BLOCK.findall(page.read_text()) if kind == "yaml"]
+        document: Any
         for document in (d for text in blocks for d in yaml.safe_load_all(text)):
-            if isinstance(document, dict) and "kind" in document and "metadata" in document:
-                name = f"{page.name}: {document['kind']} {document['metadata'].get('name')}"
+            if {"kind", "metadata"} <= set(document):
+                name = f"{page.name}: {document['kind']} {document['metadata']['name']}"
                 yield pytest.param(document, id=name)
 
 

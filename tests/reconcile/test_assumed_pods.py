@@ -217,6 +217,24 @@ async def test_it_looks_for_overdue_assumptions_by_itself(p: Plane, pod: Pod, mo
         work.cancel()
 
 
+async def test_a_write_that_goes_out_while_others_are_read_starts_its_time_again(
+    p: Plane, pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds are overdue at once, and each is read for itself."""
+    second = p.submit("second")
+    assert p.ledger.assume(PodUID(second.metadata.uid), on_card(1, 8138)) is None
+    p.clock.now += EXPIRY
+    p.server.inject(Fault(method="GET", path="/pods/p", delay=0.3))
+    monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
+    work = asyncio.create_task(p.doubt.run())
+    await asyncio.sleep(0.1)
+    p.ledger.sent(PodUID(second.metadata.uid))
+    await until(lambda: p.entry(pod) is None)
+    await asyncio.sleep(0.1)
+    work.cancel()
+    assert p.entry(second) is not None
+
+
 async def test_the_log_says_whose_assumption_has_expired_where_and_why(
     p: Plane, pod: Pod, caplog: pytest.LogCaptureFixture
 ) -> None:

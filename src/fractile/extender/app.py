@@ -257,7 +257,11 @@ class Extender:
             self._expected.discard(PodUID(args.pod_uid))
             if self._placing is not None:
                 self._placing.begun(PodUID(args.pod_uid), args.node)
-            refusal = await self._binder.bind(args)
+            try:
+                refusal = await self._binder.bind(args)
+            finally:  # cards may have been reserved for the pod while the call was under way
+                if self._placing is not None:
+                    self._placing.begun(PodUID(args.pod_uid), args.node)
             self._policies.forget(PodUID(args.pod_uid))
             self._policies.soon()  # kube-scheduler does not wait for this
         except FractileError as e:

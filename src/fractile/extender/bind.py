@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from fractile.dialects.table import NAMES, names_ours, parse_pod, placement_annotations
-from fractile.errors import ApiError, NotLeading, Unreachable
+from fractile.errors import ApiError, NotSent, Unreachable
 from fractile.extender.nominated import kept
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -197,6 +197,14 @@ class Binder:
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None
     ) -> Refusal | None:
         before = self._ledger.sent(uid)
+
+        def still_due() -> bool:
+            """Whether the cards are still held: waits for the pace or a login may outlast a hold. The time in which the
+            write may arrive begins now."""
+            entry = self._ledger.entry(uid)
+            self._ledger.sent(uid)
+            return chosen is None or (entry is not None and entry.placement == chosen)
+
         try:
             await self._client.bind(
                 namespace=args.pod_namespace,
@@ -204,8 +212,9 @@ class Binder:
                 uid=uid,
                 node=args.node,
                 annotations=self._annotations(request, chosen),
+                still_due=still_due,
             )
-        except NotLeading:
+        except NotSent:
             if not before:
                 self._ledger.forget(uid)
             raise
@@ -215,7 +224,8 @@ class Binder:
         except (ApiError, Unreachable) as e:
             return await self._failed(args, uid, e, before=before)
         self._reached("bound")
-        self._ledger.confirm(uid)
+        if request is not None and chosen is not None:
+            self._feed.written(uid, chosen, owner_of(request))
         return None
 
     def _annotations(self, request: PodRequest | None, chosen: Placement | None) -> dict[str, str]:

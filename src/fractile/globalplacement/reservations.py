@@ -112,5 +112,5 @@ class Reservations:
     def _drop(self, uid: PodUID) -> None:
         self._told.not_expected(uid)
         entry = self._ledger.entry(uid)
-        if entry is not None and entry.state is EntryState.ASSUMED:
+        if entry is not None and entry.state is EntryState.ASSUMED and not entry.sent:  # else it belongs to a Binding
             self._told.given_back(uid)

@@ -7,7 +7,7 @@ building anything, which is where the usual clients spend their memory.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from enum import StrEnum
 from types import TracebackType
@@ -244,12 +244,22 @@ class KubeClient:
             options["gracePeriodSeconds"] = grace_seconds
         await self._transport.send("DELETE", path, body=_encoder.encode(options) if options else None)
 
-    async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> None:
+    async def bind(
+        self,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: dict[str, str],
+        still_due: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Bind the pod and add the annotations, in one write (evidence/api-server.md#binding). Never repeated here.
 
         The request limits how long the API server may take (``timeout``; its default is 34 s), so that it is known when
         a write without an answer is either stored or never will be: the next leader waits for that. Unreachable: it may
-        have happened. ApiError 409: another pod of that name, bound already, or being deleted.
+        have happened. ApiError 409: another pod of that name, bound already, or being deleted. ``still_due`` is called
+        when the write is about to go out; NotSent when it returns False.
         """
         body = {
             "apiVersion": "v1",
@@ -259,7 +269,12 @@ class KubeClient:
         }
         path = paths.binding(namespace, name)
         await self._transport.send(
-            "POST", path, params={"timeout": f"{BIND_SECONDS}s"}, body=_encoder.encode(body), repeat=Repeat.NEVER
+            "POST",
+            path,
+            params={"timeout": f"{BIND_SECONDS}s"},
+            body=_encoder.encode(body),
+            repeat=Repeat.NEVER,
+            still_due=still_due,
         )
 
 

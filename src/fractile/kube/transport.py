@@ -16,7 +16,7 @@ from enum import Enum
 import msgspec
 
 from fractile import __version__
-from fractile.errors import ApiError, NotLeading, Unreachable
+from fractile.errors import ApiError, NotLeading, NotSent, Unreachable
 from fractile.kube.backoff import Backoff
 from fractile.kube.credentials import Credentials
 from fractile.kube.http import Cut, Http, HTTPRequest, HTTPResponse
@@ -33,6 +33,10 @@ Fence = Callable[[], float]
 def open_fence() -> float:
     """Writes are always allowed."""
     return float("inf")
+
+
+def _always() -> bool:
+    return True
 
 
 class Repeat(Enum):
@@ -91,13 +95,15 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
         repeat: Repeat = Repeat.ALWAYS,
+        still_due: Callable[[], bool] = _always,
     ) -> bytes:
-        """Send a request and return the body of a successful answer."""
+        """Send a request and return the body of a successful answer. ``still_due`` is called whenever the request is
+        about to be sent, after the waits for the pace and for a login; NotSent when it returns False."""
         request = _request(method, path, params=params, body=body, content_type=content_type)
         backoff = Backoff(base=0.1, cap=5.0, rng=self._rng)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._attempt(request)
+                return await self._attempt(request, still_due)
             except (ApiError, Unreachable) as e:
                 if attempt == _ATTEMPTS or not _may_repeat(e, repeat):
                     raise
@@ -113,7 +119,7 @@ class Transport:
     ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
         """An endless answer, in pieces. ``silence`` seconds without a byte end it with Unreachable."""
         await self._pacer.wait()
-        answer, body = await self._exchange(_request("GET", path, params=params), whole=False)
+        answer, body = await self._exchange(_request("GET", path, params=params), _always, whole=False)
         try:
             if answer.status >= 300:
                 raise _refusal(answer, body)
@@ -122,21 +128,25 @@ class Transport:
         finally:
             answer.close()
 
-    async def _attempt(self, request: HTTPRequest) -> bytes:
+    async def _attempt(self, request: HTTPRequest, still_due: Callable[[], bool]) -> bytes:
         await self._pacer.wait()
-        answer, body = await self._exchange(request, whole=True)
+        answer, body = await self._exchange(request, still_due, whole=True)
         if answer.status >= 300:
             raise _refusal(answer, body)
         return body
 
-    async def _exchange(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
+    async def _exchange(
+        self, request: HTTPRequest, still_due: Callable[[], bool], *, whole: bool
+    ) -> tuple[HTTPResponse, bytes]:
         """Send with the current token; after a 401 once more with a new one."""
-        answer, body = await self._send(request, whole=whole)
+        answer, body = await self._send(request, still_due, whole=whole)
         if answer.status == 401 and self._credentials.token.rejected():
-            return await self._send(request, whole=whole)
+            return await self._send(request, still_due, whole=whole)
         return answer, body
 
-    async def _send(self, request: HTTPRequest, *, whole: bool) -> tuple[HTTPResponse, bytes]:
+    async def _send(
+        self, request: HTTPRequest, still_due: Callable[[], bool], *, whole: bool
+    ) -> tuple[HTTPResponse, bytes]:
         """The answer, with its body if ``whole`` is set or it is a refusal."""
         token = await self._credentials.token.token()
         if token:
@@ -147,6 +157,8 @@ class Transport:
             limit = min(limit, self._fence())
             if limit <= 0:
                 raise NotLeading("this replica does not lead; another one will answer in a moment")
+        if not still_due():
+            raise NotSent(f"{self._http.where(request)} waited for its turn until it was no longer due")
         try:
             # One limit for all of it, so that an answer that arrives in drips cannot hold us up.
             async with asyncio.timeout(limit):

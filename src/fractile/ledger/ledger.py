@@ -437,8 +437,12 @@ class Ledger:
 
     def overdue(self, seconds: float) -> list[PodUID]:
         """Pods assumed longer ago than that; the caller asks the API server about them."""
+        return [uid for uid in self._entries if self.is_overdue(uid, seconds)]
+
+    def is_overdue(self, uid: PodUID, seconds: float) -> bool:
+        entry = self._entries.get(uid)
         limit = self._clock() - seconds
-        return [uid for uid, e in self._entries.items() if e.state is EntryState.ASSUMED and e.since <= limit]
+        return entry is not None and entry.state is EntryState.ASSUMED and entry.since <= limit
 
     def renew(self, uid: PodUID) -> None:
         """Restart the period after which the pod is overdue, because the API server could not answer yet."""

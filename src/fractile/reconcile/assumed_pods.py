@@ -44,7 +44,8 @@ class AssumedPods:
             await asyncio.sleep(_PERIOD)
             for uid in self._ledger.overdue(EXPIRY):
                 with self._faults.apart("doubt", "", uid):
-                    await self.resolve(uid)
+                    if self._ledger.is_overdue(uid, EXPIRY):  # reading the others took time: a new write may be out
+                        await self.resolve(uid)
             for uid, read in self._feed.unseen(EXPIRY):
                 with self._faults.apart("doubt", read.namespace, read.name):
                     await self.look_again(uid, read)
@@ -60,12 +61,12 @@ class AssumedPods:
             pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
         except FractileError as e:
             if isinstance(e, ApiError) and e.code == 404:
-                self._feed.gone(uid)
+                self._feed.deleted(uid)
             else:
                 self._ledger.renew(uid)
             return
         if pod.metadata.uid != uid:
-            self._feed.gone(uid)
+            self._feed.deleted(uid)
         elif pod.spec.node_name:
             self._feed.looked(pod)
         elif self._ledger.entry(uid) is asked:  # otherwise a new write went out, which this answer may predate
@@ -77,12 +78,12 @@ class AssumedPods:
             pod = await self._client.get(paths.pod(read.namespace, read.name), Pod)
         except FractileError as e:
             if isinstance(e, ApiError) and e.code == 404:
-                self._feed.gone(uid)
+                self._feed.deleted(uid)
             return
         if pod.metadata.uid == uid:
             self._feed.looked(pod)
         else:
-            self._feed.gone(uid)
+            self._feed.deleted(uid)
 
     def _drop(self, uid: PodUID, reason: str) -> None:
         entry = self._ledger.entry(uid)

@@ -21,7 +21,7 @@ from fractile.ledger.ledger import Entry, Ledger
 from fractile.ledger.precedence import Rank, rank
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement
-from fractile.model.quota import owner_of
+from fractile.model.quota import QuotaOwner, owner_of
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.policy.cards.verify import mismatch
@@ -187,12 +187,17 @@ class PodHandlers:
         self._warn = warn
         self._freed = freed
         self._needs_repair = needs_repair
-        self._departed: dict[PodUID, None] = {}  # the last pods that went, the oldest first
+        # The last pods that went, the oldest first; with the time at which the API server itself said so, if it did.
+        self._departed: dict[PodUID, float | None] = {}
+        self._outdated: dict[PodUID, Pod] = {}  # what a watch has shown of such pods since
         self._unseen: dict[PodUID, Unseen] = {}
 
     def changed(self, pod: Pod) -> None:
         """Handle a pod that appeared or changed, according to the watch or a list."""
         uid = PodUID(pod.metadata.uid)
+        if self._departed.get(uid) is not None:  # a watch that was silent shows what was before the deletion
+            self._outdated[uid] = pod
+            return
         self._departed.pop(uid, None)
         self._unseen.pop(uid, None)
         try:
@@ -220,6 +225,10 @@ class PodHandlers:
 
         A pod that was read later than that may be newer than the list: the watch will show it, or it is ``unseen``.
         """
+        for uid, pod in [item for item in self._outdated.items() if item[0] in uids]:
+            if (self._departed[uid] or 0.0) < asked:
+                del self._departed[uid], self._outdated[uid]
+                self.changed(pod)
         younger = {uid for uid, read in self._unseen.items() if read.since >= asked}
         there = uids | younger
         held = [uid for uid, entry in self._ledger.entries() if uid not in there and entry.since < asked]
@@ -254,13 +263,28 @@ class PodHandlers:
         if written.node == pod.spec.node_name:
             self._ledger.observe(uid, written, rank=_rank(pod))
 
+    def written(self, uid: PodUID, bound: Placement, owner: QuotaOwner) -> None:
+        """Handle the API server's answer that it has stored a Binding."""
+        if self._ledger.entry(uid) is not None:
+            self._ledger.confirm(uid)
+        elif uid not in self._departed:  # the hold was given up while the write was on its way
+            self._ledger.observe(uid, bound, owner)
+
+    def deleted(self, uid: PodUID) -> None:
+        """Handle a pod of which the API server itself says that it does not exist. No event brings it back, only a
+        later list, as after etcd was restored from a backup."""
+        self.gone(uid)
+        self._departed[uid] = self._ledger.now()
+
     def gone(self, uid: PodUID) -> None:
         """Release what a finished or deleted pod held, and charge pods that found no room before."""
-        self._departed.pop(uid, None)
-        self._departed[uid] = None
+        self._departed[uid] = self._departed.pop(uid, None)
+        self._outdated.pop(uid, None)
         self._unseen.pop(uid, None)
         if len(self._departed) > _DEPARTED:
-            del self._departed[next(iter(self._departed))]
+            oldest = next(iter(self._departed))
+            del self._departed[oldest]
+            self._outdated.pop(oldest, None)
         self._waiting.discard(uid)
         entry = self._ledger.release(uid)
         if entry is None:

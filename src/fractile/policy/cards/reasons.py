@@ -43,9 +43,17 @@ def explain(request: PodRequest, state: NodeState, effort: Effort | None = None)
     parts = sum(c.request.count for c in request.containers) if len(request.containers) > 1 else 0
     if not effort.spend(parts * (1 + len(state.cards) // 8)):
         return too_hard(request)
-    *first, (kind, part) = kinds.parts(request)
-    kind, part = next((w for w in first if not choice.fits(w[1], state.alone(w[0]), effort)), (kind, part))
-    return (_explain if kind is DeviceKind.GPU else _explain_devices)(part, state.alone(kind), effort)
+    *first, last = kinds.parts(request)
+    for kind, part in first:
+        before = effort.given_up
+        if not choice.fits(part, state.alone(kind), effort):
+            return too_hard(request) if effort.given_up > before else _explain_kind(kind, part, state, effort)
+    return _explain_kind(*last, state, effort)
+
+
+def _explain_kind(kind: DeviceKind, request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
+    explain_one = _explain if kind is DeviceKind.GPU else _explain_devices
+    return explain_one(request, state.alone(kind), effort)
 
 
 def _explain_devices(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
