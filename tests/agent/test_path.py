@@ -169,7 +169,7 @@ async def test_another_card_than_placed_is_reported_and_accepted_when_the_ledger
 async def test_a_choice_that_nobody_confirms_keeps_the_container_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fractile.agent.deviceplugin.prestart._WAIT", 0.5)
     async with world() as w:
-        full = w.admit(Asks("main", 15), on={"main": [B]})
+        full = w.admit(Asks("main", 16), on={"main": [B]})
         await w.kubelet.running(full)
         pod = w.admit(Asks("main", 8), on={"main": [B]})
         message = await w.kubelet.refused("has not confirmed the change")
@@ -181,7 +181,7 @@ async def test_a_choice_that_nobody_confirms_keeps_the_container_from_starting(m
 async def test_a_namesake_created_meanwhile_confirms_nothing() -> None:
     """The pod was deleted while its move was waited for; another one of its name has the card that kubelet chose."""
     async with world() as w:
-        full = w.admit(Asks("main", 15), on={"main": [B]})
+        full = w.admit(Asks("main", 16), on={"main": [B]})
         await w.kubelet.running(full)
         pod = w.admit(Asks("main", 8), on={"main": [B]}, name="twice")
         await until(lambda: placement.CHOICE_ANNOTATION in w.annotations(pod))

@@ -33,4 +33,4 @@ def test_a_refusal_is_one_short_printable_line_and_short_ones_are_as_they_were_w
     message = Refusal(Code.MALFORMED, text).message
     assert message.isprintable()
     assert len(message) <= LONGEST_SENTENCE
-    assert message == text or not text.isprintable() or len(text) > LONGEST_SENTENCE
+    assert message == text.replace("%", "％") or not text.isprintable() or len(text) > LONGEST_SENTENCE

@@ -37,10 +37,14 @@ MODULES = (
     _of_ledger("wishes"),
     Modules(
         name="cards",
-        sources=("src/fractile/policy/cards/choice.py",),
+        sources=(
+            "src/fractile/policy/cards/choice.py",
+            "src/fractile/policy/cards/distance.py",
+            "src/fractile/policy/cards/kinds.py",
+        ),
         tests=(
             "tests/policy/cards/test_choice.py",
-            "tests/policy/cards/test_others.py",
+            "tests/policy/cards/test_distance.py",
             "tests/policy/cards/test_topology.py",
         ),
     ),

@@ -534,6 +534,12 @@ def test_an_answer_to_a_binding_charges_a_pod_whose_hold_was_given_up_but_none_t
     assert fed.free() == [FULL, FULL]
 
 
+def test_what_was_written_counts_and_not_what_was_assumed_since(fed: Fed) -> None:
+    assert fed.ledger.assume(UID, on_card(1, 8138)) is None
+    fed.feed.written(UID, on_card(0, 8138), QuotaOwner())
+    assert fed.free() == [FULL - 8138, FULL]
+
+
 def test_what_a_later_list_does_not_have_is_free_however_it_became_known(fed: Fed) -> None:
     fed.feed.looked(GOOD)
     fed.feed.looked(pod("waits"))

@@ -75,6 +75,9 @@ class Aliyun:
     ) -> tuple[Slice, ...]:
         return parts_or_cards(asked, held, cards)
 
+    def torn(self, resource: str, held: Mapping[CardUUID, int]) -> bool:
+        return resource == MEMORY and len(held) > 1
+
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:

@@ -104,6 +104,9 @@ class ClassDialect:
             for card in held
         )
 
+    def torn(self, resource: str, held: Mapping[CardUUID, int]) -> bool:
+        return False
+
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:

@@ -115,6 +115,11 @@ class Dialect(Protocol):
         slices for the container."""
         ...
 
+    def torn(self, resource: str, held: Mapping[CardUUID, int]) -> bool:
+        """Whether these ids of a primary resource are of no use to any container: kubelet took what must be of one card
+        from several."""
+        ...
+
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:

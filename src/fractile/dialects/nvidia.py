@@ -121,6 +121,9 @@ class NvidiaDialect:
     ) -> tuple[Slice, ...]:
         return by_card(asked.request, held, cards)
 
+    def torn(self, resource: str, held: Mapping[CardUUID, int]) -> bool:
+        return False
+
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:

@@ -291,6 +291,11 @@ def slices_held(
     return _OWNER[asked.resource].slices_held(asked, held, cards, given)
 
 
+def torn(resource: str, held: Mapping[CardUUID, int]) -> bool:
+    """Whether these ids of a primary resource are of no use to any container."""
+    return _OWNER[resource].torn(resource, held)
+
+
 def container_answer(
     resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
 ) -> ContainerResponse:

@@ -97,6 +97,10 @@ class Tencent:
     ) -> tuple[Slice, ...]:
         return parts_or_cards(asked, held, cards)
 
+    def torn(self, resource: str, held: Mapping[CardUUID, int]) -> bool:
+        amounts = held.values()
+        return len(held) > 1 if sum(amounts) < CARD else any(amount % CARD for amount in amounts)
+
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
     ) -> ContainerResponse:

@@ -265,9 +265,10 @@ class PodHandlers:
 
     def written(self, uid: PodUID, bound: Placement, owner: QuotaOwner) -> None:
         """Handle the API server's answer that it has stored a Binding."""
-        if self._ledger.entry(uid) is not None:
+        entry = self._ledger.entry(uid)
+        if entry is not None and entry.placement == bound:
             self._ledger.confirm(uid)
-        elif uid not in self._departed:  # the hold was given up while the write was on its way
+        elif uid not in self._departed:  # the hold was given up, or replaced, while the write was on its way
             self._ledger.observe(uid, bound, owner)
 
     def deleted(self, uid: PodUID) -> None:

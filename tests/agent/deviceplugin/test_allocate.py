@@ -185,3 +185,28 @@ async def offered(w: World) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("the status of the cards was not written within 10 s")
+
+
+@pytest.mark.parametrize(
+    ("resource", "ids"),
+    [
+        pytest.param(MEM, [*device_ids(A.uuid, 3), *device_ids(B.uuid, 1)], id="a part of a card"),
+        pytest.param(CORE, [*device_ids(A.uuid, 30), *device_ids(B.uuid, 20)], id="a part of its time"),
+        pytest.param(CORE, [*device_ids(A.uuid, 60), *device_ids(B.uuid, 40)], id="a whole card"),
+    ],
+)
+async def test_ids_of_two_cards_for_one_are_refused_at_once_and_the_pod_can_be_made_again(
+    resource: str, ids: list[str]
+) -> None:
+    """kubelet had no more ids of the card where the pod is placed: a pod that has ended still held them. It never
+    allocates again for an admitted pod, which would wait in PreStart for ever."""
+    async with world() as w:
+        with pytest.raises(grpc.aio.AioRpcError, match="from 2 cards") as found:
+            await allocate(w, ids, resource=resource)
+        assert "delete the pod" in (found.value.details() or "")
+
+
+async def test_whole_cards_may_be_two() -> None:
+    async with world() as w:
+        assert await allocate(w, [*device_ids(A.uuid, 100), *device_ids(B.uuid, 100)], resource=CORE)
+        assert await allocate(w, [*device_ids(A.uuid, 1), *device_ids(B.uuid, 1)], resource=COUNT)

@@ -1,5 +1,6 @@
 """Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost permanently
-(evidence/kubelet.md#refusals); a full disk is such a cause, and PreStart recreates the directory.
+(evidence/kubelet.md#refusals); a full disk is such a cause, and PreStart recreates the directory. It does fail for ids
+that can never be granted: then the pod could never start, and its controller creates another one.
 
 The answer holds the cards and amounts that the ids stand for, and a fresh token directory, still without limits. So a
 wrong choice of ids can give a wrong card, which PreStart detects and repairs, but never another pod's limits.
@@ -59,12 +60,14 @@ class Allocator:
         return self._waiting > 0 or self._clock() - self._answered < _PAUSE
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
-        """The answer for one container; WireError when an id is not ours. Empty for a resource that is only counted,
-        whatever the ids are: the container's primary resource decides."""
+        """The answer for one container; WireError when an id is not ours, or no container can use the ids. Empty for a
+        resource that is only counted, whatever the ids are: the container's primary resource decides."""
         if table.kind(resource) is ResourceKind.COUNTED:
             return dp.ContainerAllocateResponse()
         started = self._clock()
         held = held_by_card(resource, ids, catalog)
+        if table.torn(resource, held):
+            raise WireError(_torn(resource, held))
         if resource == DEVICE_SLOT:
             return answer_for_others(held, catalog)
         self._waiting += 1
@@ -134,6 +137,13 @@ def _mounts(token_directory: Path) -> list[dp.Mount]:
             container_path=f"{directory.MOUNT}/{directory.REGION}", host_path=str(token_directory / directory.REGION)
         ),
     ]
+
+
+def _torn(resource: str, held: Mapping[CardUUID, int]) -> str:
+    return (
+        f"kubelet took the {sum(held.values())} units of {resource} from {len(held)} cards, since pods that have ended "
+        "still hold units of the card where the pod is placed; delete the pod, and create it again in a moment"
+    )
 
 
 def held_by_card(resource: str, ids: list[str], catalog: Catalog) -> dict[CardUUID, int]:
