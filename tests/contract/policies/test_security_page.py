@@ -106,7 +106,7 @@ def test_every_row_has_its_attempt() -> None:
 @pytest.mark.parametrize("attempt", sorted({a for some in ATTEMPTS.values() for a in some}))
 def test_the_attempt_is_a_test(attempt: str) -> None:
     module, name = attempt.split("::")
-    found = importlib.import_module(module if "." in module else f"tests.contract.{module}")
+    found = importlib.import_module(module if "." in module else f"tests.contract.policies.{module}")
     assert callable(getattr(found, name))
 
 
