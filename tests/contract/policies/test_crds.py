@@ -191,7 +191,7 @@ def test_what_a_class_counts_cannot_be_changed(kubectl: Kubectl) -> None:
 def test_explain_says_what_a_person_wants_to_know(kubectl: Kubectl) -> None:
     text = " ".join(kubectl("explain", "resourceclass.spec").split())
     for words in (
-        "Which devices belong to the class, and how much of them one unit of it is.",
+        "The devices that belong to the class, and how much of them one unit is.",
         "Conditions on the properties of the devices",
         "How much memory of each device one unit is, such as 4Gi",
         "How many devices one unit is. It cannot be changed.",
@@ -199,7 +199,7 @@ def test_explain_says_what_a_person_wants_to_know(kubectl: Kubectl) -> None:
         assert words in text
     operators = " ".join(kubectl("explain", "resourceclass.spec.selector.matchExpressions.operator").split())
     assert "ENUM: In NotIn Exists DoesNotExist Gt Lt Ge Le" in operators
-    assert "Whether the device may be given to pods" in " ".join(kubectl("explain", "er.status").split())
+    assert "Whether the device may be allocated to pods" in " ".join(kubectl("explain", "er.status").split())
 
 
 def test_a_card_and_what_it_says_of_itself_are_kept_as_its_agent_writes_them(kubectl: Kubectl) -> None:
