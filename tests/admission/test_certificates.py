@@ -1,4 +1,4 @@
-"""When certificates are made again, and that whoever trusts the published bundle always believes what is served."""
+"""When certificates are renewed; a client with the published bundle trusts every certificate that is served."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

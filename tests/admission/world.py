@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fractile.admission.app import Gate, Settings, WebhookApp, nobody
+from fractile.admission.app import Gate, Settings, WebhookApp, no_gate
 from fractile.admission.capacity import ClusterCapacity
 from fractile.admission.intake import IntakeLimits
 from fractile.ledger.ledger import Ledger
@@ -70,7 +70,7 @@ def webhook(
     known: bool = True,
     scheduler: str = "",
     settings: Settings | None = None,
-    gate: Gate = nobody,
+    gate: Gate = no_gate,
     names_node: Callable[[str], bool] = lambda _: False,
 ) -> WebhookApp:
     return WebhookApp(

@@ -228,8 +228,8 @@ async def test_events_that_say_the_same_share_a_row_of_the_table(filled: FakeApi
 
 
 async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApiServer, tmp_path: Path) -> None:
-    assert await refused(filled, tmp_path, "nobody") == (
-        "there is no pod 'nobody' in namespace default; if a workload should have created it, these events say why it "
+    assert await refused(filled, tmp_path, "missing") == (
+        "there is no pod 'missing' in namespace default; if a workload should have created it, these events say why it "
         "did not: kubectl get events -n default --field-selector reason=FailedCreate"
     )
     assert await refused(filled, tmp_path, "on-n1", "-n", "team") == (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fractile.errors import ApiError, FractileError, NotLeading, NotSent, Unreachable
+from fractile.errors import ApiError, FractileError, Unreachable
 from fractile.kube import paths
 from fractile.ledger.ledger import EntryState
 from fractile.model.refusal import Code, Refusal
@@ -28,12 +28,6 @@ BINDING = "/binding"
 async def p() -> AsyncGenerator[Plane, None]:
     async with plane() as made:
         yield made
-
-
-@pytest.fixture
-def left() -> list[float]:
-    """Seconds that the lead is sure to last."""
-    return [60.0]
 
 
 def args(pod: Pod, node: str = "n1") -> BindingArgs:
@@ -357,75 +351,6 @@ async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypa
         await until(lambda: requeue.ANNOTATION in p.annotations("waits"))
     task.cancel()
     await asyncio.wait([task])
-
-
-async def test_a_write_that_was_not_begun_leaves_no_hold(left: list[float]) -> None:
-    """Whoever leads now places the pod; a hold here would outlive that by half a minute, should this one lead again."""
-    async with plane(fence=lambda: left[0]) as p:
-        pod = p.submit("p")
-        left[0] = 0.0
-        with pytest.raises(NotLeading):
-            await bind(p, pod)
-        assert p.entry(pod) is None
-        assert p.free("n1") == [FULL, FULL]
-
-
-async def test_one_that_was_not_begun_says_nothing_of_an_earlier_one(left: list[float]) -> None:
-    async with plane(fence=lambda: left[0]) as p:
-        p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
-        pod = p.submit("p")
-        with pytest.raises(Unreachable):
-            await bind(p, pod)
-        left[0] = 0.0
-        with pytest.raises(NotLeading):
-            await bind(p, pod)
-        assert p.free("n1") == [FULL - 8138, FULL]
-
-
-class Login:
-    """A token that takes a while; ``meanwhile`` happens then."""
-
-    def __init__(self) -> None:
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    async def token(self) -> str:
-        await asyncio.sleep(0)
-        self.meanwhile()
-        return ""
-
-    def rejected(self) -> bool:
-        return False
-
-
-async def test_a_write_waits_for_its_login_and_is_not_sent_when_its_hold_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    login = Login()
-    async with plane() as p:
-        pod = p.submit("p")
-        uid = PodUID(pod.metadata.uid)
-        transport = p.client._transport  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(transport._credentials, "token", login)  # pyright: ignore[reportPrivateUsage]
-        login.meanwhile = lambda: p.ledger.forget(uid)
-        with pytest.raises(NotSent):
-            await bind(p, pod)
-        assert bindings(p) == 0
-        assert p.free("n1") == [FULL, FULL]
-
-
-async def test_the_time_in_which_a_write_may_arrive_begins_when_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    login = Login()
-    async with plane() as p:
-        pod = p.submit("p")
-        transport = p.client._transport  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(transport._credentials, "token", login)  # pyright: ignore[reportPrivateUsage]
-        login.meanwhile = lambda: setattr(p.clock, "now", p.clock.now + EXPIRY - 1)
-        p.server.inject(Fault(method="POST", path=BINDING, delay=0.2))
-        call = asyncio.create_task(bind(p, pod))
-        await during(call, lambda: p.server.requests)
-        p.clock.now += 2
-        assert p.ledger.overdue(EXPIRY) == []
-        assert await call is None
 
 
 MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 got no answer and may still take effect")

@@ -36,7 +36,7 @@ AMPLE = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 class World:
     """``p`` is the control plane; nodes are there as soon as ``node`` says what they can give."""
 
-    def __init__(self, p: Plane, *, policy: str = "binpack", everybody: bool = True, nobody: bool = False) -> None:
+    def __init__(self, p: Plane, *, policy: str = "binpack", every_pod: bool = True, no_pod: bool = False) -> None:
         self.p = p
         self.namespaces: dict[str, str] = {}
         totals = NodeTotals()
@@ -63,7 +63,7 @@ class World:
             client=p.client,
             reservations=self.reservations,
             decisions=Decisions(
-                wanted=OptIn(self.namespaces, everybody=everybody, nobody=nobody).of,
+                wanted=OptIn(self.namespaces, every_pod=every_pod, no_pod=no_pod).of,
                 parse=lambda pod: parse_pod(pod, MemoryUnit.MiB, NAMES),
                 choose=self.chooser.choose,
                 reserve=p.binder.reserve,
@@ -71,7 +71,7 @@ class World:
             clock=p.clock,
             holds=lambda uid: p.ledger.entry(uid) is not None,
             tally=self.tally,
-            nominates=not nobody,
+            nominates=not no_pod,
         )
         self.extender = Extender(
             ledger=p.ledger,
@@ -113,7 +113,7 @@ class World:
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create(self, name: str = "p", *containers: Container, gate: bool = False, **fields: Any) -> QueuedPod:
-        """Store a pod; nobody has seen it yet. ``spec``: more of its spec."""
+        """Store a pod; no_pod has seen it yet. ``spec``: more of its spec."""
         body: dict[str, Any] = {
             "metadata": {"name": name, "namespace": "default", "annotations": fields.get("annotations", {})},
             "spec": {
@@ -172,10 +172,10 @@ class World:
 
 @asynccontextmanager
 async def world(
-    nodes: Sequence[str] = ("n1", "n2"), *, policy: str = "binpack", everybody: bool = True, nobody: bool = False
+    nodes: Sequence[str] = ("n1", "n2"), *, policy: str = "binpack", every_pod: bool = True, no_pod: bool = False
 ) -> AsyncGenerator[World, None]:
     async with plane(nodes) as p:
-        made = World(p, policy=policy, everybody=everybody, nobody=nobody)
+        made = World(p, policy=policy, every_pod=every_pod, no_pod=no_pod)
         for name in nodes:
             made.node(name)
         yield made

@@ -88,7 +88,7 @@ async def test_a_pod_with_gates_of_others_is_not_looked_at_before_they_are_gone(
 
 
 async def test_who_does_not_ask_for_it_is_left_alone() -> None:
-    async with world(everybody=False) as w:
+    async with world(every_pod=False) as w:
         w.submit("p")
         w.submit("q", annotations={queued.ANNOTATION: "true"})
         w.namespaces["default"] = "true"
@@ -99,13 +99,13 @@ async def test_who_does_not_ask_for_it_is_left_alone() -> None:
 
 
 async def test_a_pod_that_brings_the_gate_asks_for_it_by_that() -> None:
-    async with world(everybody=False) as w:
+    async with world(every_pod=False) as w:
         w.submit(gate=True)
         assert (await w.place(), w.gated()) == ("n1", False)
 
 
 async def test_without_the_right_to_nominate_nobody_is_and_a_gate_that_was_left_goes() -> None:
-    async with world(everybody=False, nobody=True) as w:
+    async with world(every_pod=False, no_pod=True) as w:
         w.namespaces["default"] = "true"
         w.submit("asks", annotations={queued.ANNOTATION: "true"})
         w.submit("gated", gate=True)

@@ -66,7 +66,7 @@ def test_one_that_is_healthy_for_a_moment_between_two_ends_never_passes(tmp_path
 
 
 class _Replacing:
-    """A clock that starts kube-scheduler again every two seconds, so fast that nobody sees it missing."""
+    """A clock that starts kube-scheduler again every two seconds, faster than any look at it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -16,6 +16,7 @@ from fractile.extender.expected import Expected
 from fractile.extender.preempt import Preemption
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.tokens import TokenSource
 from fractile.kube.transport import Fence, open_fence
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
@@ -161,12 +162,13 @@ async def plane(
     unit: MemoryUnit = MemoryUnit.MiB,
     timeout: float = 5.0,
     fence: Fence = open_fence,
+    token: TokenSource | None = None,
     term: str = "",
 ) -> AsyncGenerator[Plane, None]:
     """A control plane whose nodes have two cards each; its client repeats without waiting."""
     async with (
         FakeApiServer() as server,
-        KubeClient(server.credentials(), sleep=_at_once, timeout=timeout, fence=fence) as client,
+        KubeClient(server.credentials(token=token), sleep=_at_once, timeout=timeout, fence=fence) as client,
     ):
         made = Plane(server, client, unit=unit, term=term)
         for name in nodes:

@@ -54,6 +54,7 @@ MODULES = (
         tests=(
             "tests/extender/test_bind.py",
             "tests/extender/test_bind_choice.py",
+            "tests/extender/test_bind_late.py",
             "tests/extender/test_bind_quota.py",
         ),
     ),

@@ -37,7 +37,7 @@ PREFIX = "/admission"
 Gate = Callable[[Pod, str], bool]  # pod and namespace
 
 
-def nobody(pod: Pod, namespace: str) -> bool:
+def no_gate(pod: Pod, namespace: str) -> bool:
     """The default gate: no pod is held back."""
     return False
 
@@ -81,7 +81,7 @@ class WebhookApp:
         known: Callable[[], bool],
         scheduler_of: Callable[[str], str] = lambda _: "",
         names_node: Callable[[str], bool] = lambda _: False,
-        gate: Gate = nobody,
+        gate: Gate = no_gate,
         settings: Settings | None = None,
     ) -> None:
         self._classes = classes

@@ -202,8 +202,10 @@ class Binder:
             """Whether the cards are still held: waits for the pace or a login may outlast a hold. The time in which the
             write may arrive begins now."""
             entry = self._ledger.entry(uid)
-            self._ledger.sent(uid)
-            return chosen is None or (entry is not None and entry.placement == chosen)
+            due = chosen is None or (entry is not None and entry.placement == chosen)
+            if due:
+                self._ledger.sent(uid)
+            return due
 
         try:
             await self._client.bind(

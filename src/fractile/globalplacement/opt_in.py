@@ -11,11 +11,11 @@ _SAID = {"true": True, "false": False}
 
 
 class GlobalPlacement(msgspec.Struct, frozen=True):
-    """The command line's settings. ``everybody``: also pods without an annotation; ``nobody``: not even pods that ask
+    """The command line's settings. ``every_pod``: also pods without an annotation; ``no_pod``: not even pods that ask
     for it. ``gate``: the webhook holds the pods back until they are nominated."""
 
-    everybody: bool = False
-    nobody: bool = False
+    every_pod: bool = False
+    no_pod: bool = False
     gate: bool = False
 
 
@@ -25,15 +25,15 @@ SCHEDULERS = GlobalPlacement()  # kube-scheduler chooses nodes unless an annotat
 class OptIn:
     """``namespaces``: the annotations of namespaces. Values other than true and false are ignored."""
 
-    def __init__(self, namespaces: Mapping[str, str], *, everybody: bool, nobody: bool = False) -> None:
+    def __init__(self, namespaces: Mapping[str, str], *, every_pod: bool, no_pod: bool = False) -> None:
         self._namespaces = namespaces
-        self._everybody = everybody
-        self._nobody = nobody
+        self._every_pod = every_pod
+        self._no_pod = no_pod
 
     def of(self, pod: Pod, namespace: str = "") -> bool:
         """Whether the pod is placed over all nodes. ``namespace``: needed if the pod does not name its own yet."""
-        if self._nobody:
+        if self._no_pod:
             return False
         meta = pod.metadata
         said = (meta.annotations or {}).get(ANNOTATION, ""), self._namespaces.get(namespace or meta.namespace, "")
-        return next((_SAID[word] for word in said if word in _SAID), self._everybody)
+        return next((_SAID[word] for word in said if word in _SAID), self._every_pod)

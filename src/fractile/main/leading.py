@@ -236,14 +236,14 @@ def _idle(tally: DecisionTally, *, insecure_open: bool, prefix: str = "/schedule
     async def waits(_: Request) -> Response:
         return PlainTextResponse(WAITS, 503)
 
-    nothing, nobody = Ledger(time.monotonic), WaitingPods()
+    no_cards, no_pods = Ledger(time.monotonic), WaitingPods()
 
     async def metrics(request: Request) -> Response:
         """Not ready and without data: sums over the replicas are those of the leader."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         counted = tally.figures(QueueDepths())
         made = page(
-            figures(nothing, nobody, ready=False, quota_problem="", placement=counted, insecure_open=insecure_open)
+            figures(no_cards, no_pods, ready=False, quota_problem="", placement=counted, insecure_open=insecure_open)
         )
         kind = OPENMETRICS if openmetrics else TEXT
         return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})

@@ -141,8 +141,8 @@ def _mounts(token_directory: Path) -> list[dp.Mount]:
 
 def _torn(resource: str, held: Mapping[CardUUID, int]) -> str:
     return (
-        f"kubelet took the {sum(held.values())} units of {resource} from {len(held)} cards, since pods that have ended "
-        "still hold units of the card where the pod is placed; delete the pod, and create it again in a moment"
+        f"kubelet took the {sum(held.values())} units of {resource} from {len(held)} cards, and no container can use "
+        "them; it does so while pods that have ended still hold units; delete the pod, and create it again in a moment"
     )
 
 

@@ -1,4 +1,4 @@
-"""Removes token directories that are no longer held.
+"""Removes the token directories of containers that have gone.
 
 Directories that processes of a departed pod still use stay. Failure rule: when in doubt, keep. A directory is removed
 only if every round of the last minutes found it unowned, by kubelet's records and by the API server's pods: kubelet

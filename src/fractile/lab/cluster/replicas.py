@@ -45,8 +45,7 @@ def names(state: ClusterState) -> list[str]:
 
 
 def stop_unwanted(place: ClusterLayout, before: ClusterState | None, wanted: ClusterState) -> None:
-    """Stop control planes that are no longer wanted, even those left by a killed `up`; stop all of them when they have
-    to be restarted."""
+    """Stop surplus control planes, also those left by a killed `up`; stop all of them if they have to be restarted."""
     changed = before is not None and (before.policy, before.replicas) != (wanted.policy, wanted.replicas)
     for name in NAMES:
         if changed or name not in names(wanted):

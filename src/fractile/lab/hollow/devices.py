@@ -267,7 +267,7 @@ class DeviceManager:
     # The record
 
     def forget_finished(self) -> None:
-        """Free the ids of pods that are no longer active; kubelet does so before each allocation and each List."""
+        """Free the ids of inactive pods; kubelet does so before each allocation and each List."""
         active = self._active()
         if not self.ready or all(k.uid in active for k in self._held):
             return

@@ -52,8 +52,8 @@ _OPTIONS = (
 
 
 def _wanted(global_placement: bool | None, placement_gate: bool) -> GlobalPlacement:
-    wanted = GlobalPlacement(everybody=global_placement is True, nobody=global_placement is False, gate=placement_gate)
-    if wanted.gate and wanted.nobody:
+    wanted = GlobalPlacement(every_pod=global_placement is True, no_pod=global_placement is False, gate=placement_gate)
+    if wanted.gate and wanted.no_pod:
         raise SetupError("--placement-gate needs global placement; leave out --no-global-placement")
     return wanted
 
@@ -81,7 +81,7 @@ class GlobalChoice:
         faults: Faults,
     ) -> None:
         self._wanted = wanted
-        self.opt_in = OptIn(scoring.global_placement, everybody=wanted.everybody, nobody=wanted.nobody)
+        self.opt_in = OptIn(scoring.global_placement, every_pod=wanted.every_pod, no_pod=wanted.no_pod)
         self.rules = NodeRules(ledger.arrays)
         chooser = Chooser(
             ledger=ledger,
@@ -120,7 +120,7 @@ class GlobalChoice:
             clock=time.monotonic,
             holds=lambda uid: ledger.entry(uid) is not None,
             tally=tally,
-            nominates=not wanted.nobody,
+            nominates=not wanted.no_pod,
             faults=faults,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from fractile.admission.app import Gate, Settings, WebhookApp, nobody
+from fractile.admission.app import Gate, Settings, WebhookApp, no_gate
 from fractile.admission.capacity import ClusterCapacity
 from fractile.admission.configuration import Configuration
 from fractile.admission.keeper import FileKeeper, SecretKeeper, ServedCertificate, Warn
@@ -146,7 +146,7 @@ class Admission:
         unit: MemoryUnit,
         dialects: frozenset[str],
         warn: Warn,
-        gate: Gate = nobody,
+        gate: Gate = no_gate,
     ) -> None:
         self._listening: socket.socket = listening_socket(Options(options.listen, None, None, option="--webhook"))
         self._schedulers = Schedulers(options.scheduler)
