@@ -34,6 +34,7 @@ NONE_OF_THEM = {
     "dialects.table.container_answer": "takes the name of a resource that the agent itself registered",
     "dialects.table.kind": "takes the name of a resource that the agent itself registered",
     "dialects.table.ids_wanted": "takes the name of a resource that the agent itself registered",
+    "dialects.table.torn": "takes the name of a resource that the agent itself registered",
     "wire.kubernetes.admission.allowed": "encodes",
     "wire.kubernetes.admission.refused": "encodes",
     "wire.kubernetes.extender.encode_error": "encodes",
