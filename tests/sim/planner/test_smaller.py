@@ -139,6 +139,20 @@ def test_a_part_is_named_in_whole_units_of_the_family_by_its_resource(
     assert [(c.sentence, c.amounts) for c in found] == ([(sentence, amounts)] if sentence else [])
 
 
+@pytest.mark.parametrize(
+    ("demand", "family", "running", "amounts"),
+    [
+        pytest.param(part(40 * 256, compute=200), "tencent", part(8_138, compute=10), (40 * 256, 31 * 256), id="MiB"),
+        pytest.param(Demand(0, 0, DemandPart(1, share=700)), "nvidia", part(9_000), (700, 440), id="thousandths"),
+    ],
+)
+def test_the_amount_that_it_is_reduced_to_is_the_one_that_is_named(
+    demand: Demand, family: str, running: Demand, amounts: tuple[int, int]
+) -> None:
+    (change,) = smaller(demand, UNITS[family], running)
+    assert (change.wanted, change.to) == amounts
+
+
 def test_fewer_whole_cards_are_named_by_the_resource() -> None:
     demand = whole(4)
     asking = msgspec.structs.replace(task("w", demand), units=UNITS["tencent"])
