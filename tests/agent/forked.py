@@ -28,22 +28,33 @@ from typing import IO, Any
 
 import msgspec
 
-from fractile.agent.deviceplugin import prestart
+from fractile.agent.deviceplugin import (
+    allocate,
+    assigned,
+    plugin,
+    precedence,
+    preferred_allocation,
+    preferred_ids,
+    prestart,
+)
+from fractile.agent.kubelet import identity, kubelet_state, owner
+from fractile.agent.limits import enforce, journal, limits_writer, slices
+from fractile.agent.node import pods
 from fractile.main import agent as agent_program
 from fractile.main.node.options import AgentOptions
 from fractile.model.units import MemoryUnit
 from fractile.nvml.simulated import SimulatedDriver
+from fractile.region import directory, live, page, shared
 from tests.agent.world import NODE, World, adapter
 
-SOURCES = Path(agent_program.__file__).parents[1]
 WAY = frozenset(
-    str(SOURCES / part / f"{name}.py")
-    for part, names in {
-        "agent": "plugin steer identity prefer allocate journal prestart owner books grant pods assigned enforce",
-        "region": "directory shared live page",
-    }.items()
-    for name in names.split()
-)
+    str(module.__file__)
+    for module in (
+        allocate, assigned, enforce, identity, journal, kubelet_state, limits_writer, owner, plugin, pods, precedence,
+        preferred_allocation, preferred_ids, prestart, slices,
+        directory, live, page, shared,
+    )
+)  # fmt: skip
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 

@@ -17,7 +17,7 @@ from fractile.model.units import MemoryUnit, NodeName, PodUID
 from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policies.table import find
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.cluster import Cluster
 from fractile.sim.snapshot.trace import NodeRow
@@ -176,7 +176,7 @@ async def test_nodes_and_cards_are_those_of_the_simulator_for_the_same_pods_in_t
     found = find(policy)
     assert found is not None
     simulated = Cluster(nodes, pod_slots=110)
-    board = ScoreCache(simulated.view, found, situation_of(simulated.view, Mix((), ()), leaving=True))
+    board = ScoreCache(simulated.view, found, scoring_of(simulated.view, Mix((), ()), leaving=True))
     async with world((), policy=policy) as w:
         for node in nodes:
             for index in range(node.gpus):

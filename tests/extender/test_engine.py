@@ -24,7 +24,7 @@ from fractile.policy.nodes.mix import Mix, mix_of
 from fractile.policy.nodes.policies.table import POLICIES, find
 from fractile.policy.nodes.prices import prices_of
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import NEVER, WHOLE_GPU, TaskDemand
 from fractile.sim.cluster import POD_SLOTS, Cluster, TaskPlace
 from fractile.sim.snapshot.trace import NodeRow
@@ -44,7 +44,7 @@ class Sides:
         assert found is not None
         self.policy, self.nodes = policy, nodes
         self.cluster = Cluster(nodes)
-        self.board = ScoreCache(self.cluster.view, found, situation_of(self.cluster.view, mix, leaving=True))
+        self.board = ScoreCache(self.cluster.view, found, scoring_of(self.cluster.view, mix, leaving=True))
         self.ledger = Ledger(clock)
         self.totals = NodeTotals()
         for node in nodes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fractile.policy.nodes.mix import mix_of
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from fractile.sim import kernel
 from fractile.sim.cluster import Cluster
@@ -99,8 +99,8 @@ def _decisions(size: int, arithmetic: Kernel, how: str) -> list[Row]:
     """On eights of which no two are alike, about half full: nothing can be worked out once for many."""
     cluster = _used(size)
     queue = [p.ask for p in pods(WARM + COUNTED)]
-    situation = situation_of(cluster.view, mix_of(queue))
-    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), situation)
+    scoring = scoring_of(cluster.view, mix_of(queue))
+    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring)
     taken: list[float] = []
     for number, ask in enumerate(queue):
         began = time.perf_counter()
@@ -134,7 +134,7 @@ def _used(size: int) -> Cluster:
 def what_if(cluster: Cluster, queue: list[TaskDemand], arithmetic: Kernel) -> float:
     """Seconds to place so many more, everything worked out again."""
     began = time.perf_counter()
-    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), situation_of(cluster.view, mix_of(queue)))
+    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring_of(cluster.view, mix_of(queue)))
     for number, ask in enumerate(queue):
         choice = board.best(ask, number)
         if choice is not None:

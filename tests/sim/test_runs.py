@@ -14,7 +14,7 @@ from fractile.errors import SetupError
 from fractile.policy.nodes.mix import mix_of
 from fractile.policy.nodes.policies.table import POLICIES
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from fractile.sim.cluster import Cluster, TaskPlace
 from fractile.sim.curve import Curve
@@ -124,7 +124,7 @@ def test_packing_policies_do_better_than_random_ones() -> None:
 def test_what_is_given_back_is_free_again(asks: list[TaskDemand], random: Random) -> None:
     cluster = Cluster(CLUSTER)
     before = Cluster(CLUSTER).view
-    board = ScoreCache(cluster.view, POLICIES["fgd-plus"], situation_of(cluster.view, mix_of(asks)))
+    board = ScoreCache(cluster.view, POLICIES["fgd-plus"], scoring_of(cluster.view, mix_of(asks)))
     held: list[tuple[TaskDemand, TaskPlace]] = []
     for ask in asks:
         chosen = board.best(ask, 0)

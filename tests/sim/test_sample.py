@@ -5,7 +5,7 @@ import pytest
 from fractile.policy.nodes.mix import mix_of
 from fractile.policy.nodes.policies.table import find
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from fractile.sim.cluster import Cluster
 from fractile.sim.sample import ADAPTIVE, Sampled, enough, percent_of
@@ -41,7 +41,7 @@ def sampled(nodes: list[NodeRow], policy: str, percent: int) -> tuple[Sampled, C
     cluster = Cluster(nodes)
     found = find(policy)
     assert found is not None
-    board = ScoreCache(cluster.view, found, situation_of(cluster.view, mix_of([WHOLE])))
+    board = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
     return Sampled(board, cluster.view, percent), cluster
 
 
@@ -78,5 +78,5 @@ def test_with_all_nodes_shown_nothing_is_lost() -> None:
     seen, cluster = sampled(nodes, "bestfit", 100)
     found = find("bestfit")
     assert found is not None
-    board = ScoreCache(cluster.view, found, situation_of(cluster.view, mix_of([WHOLE])))
+    board = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
     assert [seen.best(a, 0) for a in (WHOLE, PART)] == [board.best(a, 0) for a in (WHOLE, PART)]

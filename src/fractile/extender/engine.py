@@ -1,7 +1,7 @@
 """Run the policies of ``policy.nodes.policies`` on the live cluster: the score of every node for one pod.
 
     ledger, CPU and memory ──> Live.view ──┐
-    pods seen ──> mix ──> situation ───────┼──> a ScoreCache per policy in use ──> NodeScores, by column of the ledger
+    pods seen ──> mix ──> scoring ─────────┼──> a ScoreCache per policy in use ──> NodeScores, by column of the ledger
     the pod ──> wish ──> ask by card size ─┘
 
 A ``ScoreCache`` keeps its scores, so a decision scores only nodes that changed since such a pod was last served; the
@@ -28,7 +28,7 @@ from fractile.policy.nodes.policies.table import find
 from fractile.policy.nodes.policy import Policy, ScoringContext
 from fractile.policy.nodes.prices import Prices, prices_of
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import (
     NEVER,
     NO_DEVICE,
@@ -83,14 +83,14 @@ class Prepared:
         self,
         origin: View,
         view: View,
-        situation: ScoringContext,
+        scoring: ScoringContext,
         policies: dict[str, Policy],
         asked: dict[str, list[TaskDemand]],
     ) -> None:
         self.origin = origin
-        self.situation = situation
+        self.scoring = scoring
         self.boards = OrderedDict(
-            (text, ScoreCache(view, policy, situation, classes=_CLASSES)) for text, policy in policies.items()
+            (text, ScoreCache(view, policy, scoring, classes=_CLASSES)) for text, policy in policies.items()
         )
         self._asked = asked
 
@@ -109,7 +109,7 @@ class Engine:
         self._live = Live(ledger.arrays, totals)
         self._mix = mix
         self._prices = prices_of(mix)
-        self._situation: ScoringContext | None = None
+        self._scoring: ScoringContext | None = None
         self._boards: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
         self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # valid until something changes
         self._since: set[int] = set()  # rows that changed since the last ``prepare``
@@ -135,7 +135,7 @@ class Engine:
         asked = {text: board.asked()[-_WARM:] for text, board in self._boards.items()}
         policies = {text: policy for text in asked if (policy := known(text)) is not None}
         self._since = set()
-        return Prepared(self._live.view, _copied(self._live.view), self._situation_now(), policies, asked)
+        return Prepared(self._live.view, _copied(self._live.view), self._scoring_now(), policies, asked)
 
     def expect(self, prepared: "Prepared") -> None:
         """Use the prepared scores from now on."""
@@ -143,7 +143,7 @@ class Engine:
         if prepared.origin is not self._live.view:
             self._begin()
             return
-        self._situation = prepared.situation
+        self._scoring = prepared.scoring
         self._kept.clear()
         self._boards = prepared.boards
         for board in self._boards.values():
@@ -154,7 +154,7 @@ class Engine:
     def outdated(self) -> bool:
         """Whether GPUs came or went, so that the scarcity and the largest node that the scores use are out of date."""
         self._follow()
-        return self._situation is not None and not _same(self._situation, self._situation_now())
+        return self._scoring is not None and not _same(self._scoring, self._scoring_now())
 
     def standing(self, policy: str, wish: PodDemand, *, draw: int, coming: Sequence[Coming] = ()) -> NodeScores | None:
         """The policy's scores of all nodes; None where it has no opinion: it is unknown, there are no cards, or the pod
@@ -217,18 +217,18 @@ class Engine:
             if one.node in columns:
                 _take(view, int(np.searchsorted(rows, columns[one.node])), one)
         value, device = scores.value.copy(), scores.device.copy()
-        situation = msgspec.structs.replace(self._current(), draw=draw)
+        scoring = msgspec.structs.replace(self._current(), draw=draw)
         for size, ask in by_size.items():
             mine = np.flatnonzero(self._live.size[rows] == size)
             part = view.take(mine)
-            fresh = policy.score(part, ask, situation)
+            fresh = policy.score(part, ask, scoring)
             value[rows[mine]] = np.where(feasible(part, ask) & roomy(part, ask), fresh.value, NEVER)
             device[rows[mine]] = fresh.device
         return Scores(value, device)
 
     def _follow(self) -> None:
         changed = self._live.follow()
-        if changed is None or self._situation is None:
+        if changed is None or self._scoring is None:
             self._begin()
             return
         rows: list[int] = changed.tolist()
@@ -241,16 +241,16 @@ class Engine:
 
     def _begin(self) -> None:
         """Discard results that belong to another view or to other expected pods."""
-        self._situation = self._situation_now()
+        self._scoring = self._scoring_now()
         self._boards.clear()
         self._kept.clear()
 
-    def _situation_now(self) -> ScoringContext:
-        return situation_of(self._live.view, self._mix, leaving=True, prices=self._prices)
+    def _scoring_now(self) -> ScoringContext:
+        return scoring_of(self._live.view, self._mix, leaving=True, prices=self._prices)
 
     def _current(self) -> ScoringContext:
-        assert self._situation is not None, "the view was not followed"
-        return self._situation
+        assert self._scoring is not None, "the view was not followed"
+        return self._scoring
 
     def _board(self, text: str, policy: Policy) -> ScoreCache:
         board = self._boards.pop(text, None)

@@ -9,7 +9,7 @@ from fractile.policy.nodes.fragmentation import Causes, Forecast, causes, fragme
 from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policy import Policy, ScoringContext
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import Ints, TaskDemand
 from fractile.sim.arrivals import orders
 from fractile.sim.cluster import Cluster
@@ -46,21 +46,21 @@ def fill(
     clock: Callable[[], float] = time.monotonic,
     measure: Fragments = fragments,
     sample: int | None = None,
-    situation: ScoringContext | None = None,
+    scoring: ScoringContext | None = None,
     order: str = "own",
 ) -> FillRun:
     """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: the percentage of
-    nodes that kube-scheduler shows, as in ``Sampled``; None: all. ``situation``: of these nodes and this mix, if
+    nodes that kube-scheduler shows, as in ``Sampled``; None: all. ``scoring``: of these nodes and this mix, if
     already computed. ``order``: see ``arrivals.orders``."""
     # 1. Order of pods and of nodes.
     found = orders(pods, nodes, tune=tune, seed=seed, which=order)
     queue, cluster = found.queue, Cluster(found.nodes)
-    situation = situation or situation_of(cluster.view, mix)
+    scoring = scoring or scoring_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
-    board = ScoreCache(cluster.view, policy, situation)
+    board = ScoreCache(cluster.view, policy, scoring)
     seen = board if sample is None else Sampled(board, cluster.view, sample)
-    run = _Filling(cluster, seen, situation, curve, measure)
+    run = _Filling(cluster, seen, scoring, curve, measure)
     start = clock()
     for number, ask in enumerate(queue):
         run.arrive(ask, (seed << 32) + number)
@@ -69,24 +69,24 @@ def fill(
     return FillRun(
         seed=seed,
         curve=run.curve,
-        causes=run.causes or causes(cluster.view, situation.expected),
+        causes=run.causes or causes(cluster.view, scoring.expected),
         pods=len(queue),
         failed=run.failed,
         failed_milli=run.failed_milli,
-        weight=situation.expected.total,
+        weight=scoring.expected.total,
         seconds=clock() - start,
     )
 
 
 class _Filling:
     def __init__(
-        self, cluster: Cluster, board: ScoreCache | Sampled, situation: ScoringContext, curve: Curve, measure: Fragments
+        self, cluster: Cluster, board: ScoreCache | Sampled, scoring: ScoringContext, curve: Curve, measure: Fragments
     ) -> None:
         self.curve = curve
         self.causes: Causes | None = None
         self.failed = self.failed_milli = 0
         self._cluster, self._board = cluster, board
-        self._expected = situation.expected
+        self._expected = scoring.expected
         self._measure = measure
         self._arrived = 0
         self._fragment = self._fragments_of(slice(None))  # [N]

@@ -6,7 +6,7 @@ import msgspec
 
 from fractile.policy.nodes.mix import Mix, mix_of
 from fractile.policy.nodes.prices import UNIT, prices_of
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import WHOLE_GPU
 from fractile.sim.cluster import Cluster
 from fractile.sim.curve import CurvePoint
@@ -55,7 +55,7 @@ class Worker:
         self._experiment = experiment
         self._mix = mix_of(p.ask for p in experiment.pods)
         self._floor = sharing_floor(self._mix)
-        self._situation = situation_of(Cluster(experiment.nodes).view, self._mix)
+        self._scoring = scoring_of(Cluster(experiment.nodes).view, self._mix)
         self._kernel = kernel_of(compiled=experiment.compiled)
 
     def outcome(self, run: Run, tell: Callable[[int], None]) -> RunOutcome:
@@ -84,7 +84,7 @@ class Worker:
             tell=part,
             measure=self._kernel.fragments,
             sample=e.sample,
-            situation=self._situation,
+            scoring=self._scoring,
             order=e.order,
         )
         return RunOutcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))

@@ -18,7 +18,7 @@ from fractile.errors import SetupError
 from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policy import Policy
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import WHOLE_GPU, TaskDemand
 from fractile.sim.arrivals import in_order
 from fractile.sim.cluster import Cluster, TaskPlace
@@ -61,8 +61,8 @@ def steady(
 ) -> SteadyRun:
     """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
-    situation = situation_of(cluster.view, mix, leaving=True)
-    board = ScoreCache(cluster.view, policy, situation)
+    scoring = scoring_of(cluster.view, mix, leaving=True)
+    board = ScoreCache(cluster.view, policy, scoring)
     random = Random(f"{seed}:steady")
     asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     requested = sum(a.total for a in asks)
@@ -71,7 +71,7 @@ def steady(
     rate = load * cluster.capacity * len(asks) / requested  # pods in a mean lifetime
     start = clock()
     now, end = 0.0, WARM_UP + MEASURED
-    pool = Pool(cluster.capacity // WHOLE_GPU, situation.prices, begin=WARM_UP, end=end)
+    pool = Pool(cluster.capacity // WHOLE_GPU, scoring.prices, begin=WARM_UP, end=end)
     run = _Coming(cluster, board if sample is None else Sampled(board, cluster.view, sample), pool, seed)
     for _ in range(round(rate)):
         run.arrive(now, random.choice(asks), random.expovariate(1.0))

@@ -19,7 +19,7 @@ class Silent(Kubelet):
 
     reads = 0
 
-    async def books(self) -> KubeletState:
+    async def state(self) -> KubeletState:
         self.reads += 1
         return KubeletState((), None)
 

@@ -47,7 +47,7 @@ async def test_a_list_is_right_whoever_came_went_or_changed_since_the_last_one()
             seen: list[list[tuple[str, Set[str]]]] = []
             for now in ([pod("a", "1"), pod("b", "2")], [pod("b", "2")], [pod("b", "2", "3"), pod("a", "1")], []):
                 present[:] = now
-                listed = (await kubelet.books()).listed
+                listed = (await kubelet.state()).listed
                 seen.append([(p.name, p.held[ContainerName("c")]["r"]) for p in listed])
         finally:
             await kubelet.close()
@@ -65,7 +65,7 @@ async def test_a_list_that_is_none_closes_the_books() -> None:
         kubelet = Kubelet(Path(folder) / "s", Path(folder) / "none")
         try:
             with pytest.raises(KubeletStateMissing, match="cannot be decoded"):
-                await kubelet.books()
+                await kubelet.state()
         finally:
             await kubelet.close()
             await server.stop(0)

@@ -46,7 +46,7 @@ class Said(Kubelet):
         self.recorded = recorded
         self.closed = closed
 
-    async def books(self) -> KubeletState:
+    async def state(self) -> KubeletState:
         if self.closed:
             raise KubeletStateMissing("closed by the test")
         return KubeletState((), self.recorded)

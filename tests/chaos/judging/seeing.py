@@ -75,7 +75,7 @@ class Eyes:
         folder = self._cluster.kubelet_folder(node)
         kubelet = Kubelet(folder / "pod-resources" / "kubelet.sock", folder / "device-plugins" / FILE_NAME)
         try:
-            books = await kubelet.books()
+            books = await kubelet.state()
         finally:
             await kubelet.close()
         if books.recorded is None:

@@ -7,7 +7,7 @@ from fractile.policy.nodes.blocks import blocks_of, hold
 from fractile.policy.nodes.mix import mix_of
 from fractile.policy.nodes.policies.table import POLICIES
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from tests.policy.nodes.nodes import Node, node, view
 
@@ -54,7 +54,7 @@ def best(some: list[Node], ask: TaskDemand, large: TaskDemand, *, leaving: bool)
     """Large pods are so rare that F does not know them."""
     v = view(*some)
     mix = mix_of([ONE] * 30 + [large])
-    return ScoreCache(v, POLICIES["fgd-plus"], situation_of(v, mix, leaving=leaving)).best(ask, 0)
+    return ScoreCache(v, POLICIES["fgd-plus"], scoring_of(v, mix, leaving=leaving)).best(ask, 0)
 
 
 def test_where_pods_leave_small_ones_spare_a_node_that_two_want_and_large_ones_take_it() -> None:

@@ -11,7 +11,7 @@ from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policies.table import DEFAULT, POLICIES, find
 from fractile.policy.nodes.policy import Policy, ScoringContext
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import NEVER, TaskDemand, View, feasible
 from tests.policy.nodes.nodes import Node, node, view
 
@@ -33,12 +33,12 @@ NO_GPU = TaskDemand(4_000, 1_024)
 
 def values(name: str, ask: TaskDemand, *nodes: Node) -> list[int]:
     v = view(*nodes)
-    return POLICIES[name].score(v, ask, situation_of(v, MIX)).value.tolist()
+    return POLICIES[name].score(v, ask, scoring_of(v, MIX)).value.tolist()
 
 
 def best(name: str, ask: TaskDemand, *nodes: Node) -> Choice | None:
     v = view(*nodes)
-    return ScoreCache(v, POLICIES[name], situation_of(v, MIX)).best(ask, 0)
+    return ScoreCache(v, POLICIES[name], scoring_of(v, MIX)).best(ask, 0)
 
 
 def test_bestfit_is_100_less_the_half_of_what_is_left_of_128_cpus_and_8_gpus() -> None:
@@ -101,7 +101,7 @@ def test_fgd_plus_keeps_the_model_that_others_need() -> None:
     needed = Mix((TaskDemand(4_000, 0, 1, 1000, ("P100",)), ONE), (5, 5))
     v = view(node(1000, 1000, model="P100"), node(1000, 1000, model="T4"))
 
-    assert ScoreCache(v, POLICIES["fgd-plus"], situation_of(v, needed)).best(ONE, 0) == Choice(1, -1)
+    assert ScoreCache(v, POLICIES["fgd-plus"], scoring_of(v, needed)).best(ONE, 0) == Choice(1, -1)
 
 
 def test_fgd_plus_does_not_cut_what_a_larger_pod_could_use() -> None:
@@ -109,9 +109,7 @@ def test_fgd_plus_does_not_cut_what_a_larger_pod_could_use() -> None:
     mix = Mix((TaskDemand(1_000, 0, 1, 810), TaskDemand(1_000, 0, 1, 470)), (1, 1))
     v = view(node(820, 1000, cpu=8_000))
 
-    assert ScoreCache(v, POLICIES["fgd-plus"], situation_of(v, mix)).best(TaskDemand(1_000, 0, 1, 470), 0) == Choice(
-        0, 1
-    )
+    assert ScoreCache(v, POLICIES["fgd-plus"], scoring_of(v, mix)).best(TaskDemand(1_000, 0, 1, 470), 0) == Choice(0, 1)
 
 
 def test_first_fit_takes_the_first_node_and_its_first_device() -> None:
@@ -134,7 +132,7 @@ def test_a_pod_that_asks_for_nothing_counts_as_kube_scheduler_counts_it() -> Non
 
 def test_random_draws_other_nodes_and_devices_for_every_decision_and_misses_none() -> None:
     v = view(*[node(1000, 1000) for _ in range(4)])
-    board = ScoreCache(v, POLICIES["random"], situation_of(v, MIX))
+    board = ScoreCache(v, POLICIES["random"], scoring_of(v, MIX))
     drawn = [board.best(HALF, n) for n in range(400)]
 
     counts = {c: drawn.count(c) for c in drawn}
@@ -145,13 +143,13 @@ def test_random_draws_other_nodes_and_devices_for_every_decision_and_misses_none
 
 def test_scores_add_up_in_hundredths_of_a_gpu_a_point_and_the_device_is_the_first_ones() -> None:
     v = view(node(1000, 600, cpu_left=64_000), node(400, 700, cpu_left=70_000, memory_left=20_000))
-    situation = situation_of(v, MIX)
+    scoring = scoring_of(v, MIX)
     both = find("bestfit+2*most-allocated")
     assert both is not None
 
-    bestfit = POLICIES["bestfit"].score(v, HALF, situation)
-    most = POLICIES["most-allocated"].score(v, HALF, situation)
-    found = both.score(v, HALF, situation)
+    bestfit = POLICIES["bestfit"].score(v, HALF, scoring)
+    most = POLICIES["most-allocated"].score(v, HALF, scoring)
+    found = both.score(v, HALF, scoring)
 
     assert found.value.tolist() == (10_000_000 * (bestfit.value + 2 * most.value)).tolist()
     assert found.device.tolist() == bestfit.device.tolist()
@@ -164,8 +162,8 @@ def test_a_blend_takes_no_node_that_one_of_its_parts_cannot() -> None:
     assert both is not None
     v = view(node(499), node(500))
 
-    assert both.score(v, HALF, situation_of(v, MIX)).value[0] == NEVER
-    assert ScoreCache(v, both, situation_of(v, MIX)).best(HALF, 0) == Choice(1, 0)
+    assert both.score(v, HALF, scoring_of(v, MIX)).value[0] == NEVER
+    assert ScoreCache(v, both, scoring_of(v, MIX)).best(HALF, 0) == Choice(1, 0)
 
 
 def test_the_device_may_be_chosen_by_another_rule_than_the_node() -> None:
@@ -174,7 +172,7 @@ def test_the_device_may_be_chosen_by_another_rule_than_the_node() -> None:
     def chosen(text: str) -> Choice | None:
         policy, v = find(text), view(*some)
         assert policy is not None
-        return ScoreCache(v, policy, situation_of(v, MIX)).best(HALF, 0)
+        return ScoreCache(v, policy, scoring_of(v, MIX)).best(HALF, 0)
 
     assert [chosen(f"bestfit@{d}") for d in ("tightest", "widest", "spread", "first")] == [
         Choice(1, 0),
@@ -246,7 +244,7 @@ def test_memory_and_pod_slots_are_looked_at_too() -> None:
     v = view(node(1000, memory_left=1_023), node(1000), node(1000))
     v.slots_left[1] = 0
 
-    assert ScoreCache(v, POLICIES["first-fit"], situation_of(v, MIX)).best(HALF, 0) == Choice(2, 0)
+    assert ScoreCache(v, POLICIES["first-fit"], scoring_of(v, MIX)).best(HALF, 0) == Choice(2, 0)
 
 
 def test_a_pod_that_fits_nowhere_gets_nothing() -> None:
@@ -293,12 +291,12 @@ def test_a_board_that_remembers_chooses_as_one_that_begins_anew(
 ) -> None:
     """However little it may remember."""
     v = view(*some)
-    situation = situation_of(v, MIX)
-    board = ScoreCache(v, POLICIES[name], situation, classes=classes, log=log)
+    scoring = scoring_of(v, MIX)
+    board = ScoreCache(v, POLICIES[name], scoring, classes=classes, log=log)
     for number, ask in enumerate(wanted):
         chosen = board.best(ask, number)
 
-        assert chosen == _plainly(v, POLICIES[name], situation, ask, number)
+        assert chosen == _plainly(v, POLICIES[name], scoring, ask, number)
         if chosen is not None:
             _take(v, ask, chosen)
             board.changed(chosen.row)
@@ -306,13 +304,13 @@ def test_a_board_that_remembers_chooses_as_one_that_begins_anew(
             assert v.gpu_left[chosen.row].min() >= -1
 
 
-def _plainly(v: View, policy: Policy, situation: ScoringContext, ask: TaskDemand, number: int) -> Choice | None:
+def _plainly(v: View, policy: Policy, scoring: ScoringContext, ask: TaskDemand, number: int) -> Choice | None:
     """One node after the other."""
     found = None
     top = NEVER
     for row in range(len(v.number)):
         one = v.take(np.array([row]))
-        drawn = ScoringContext(situation.expected, situation.prices, situation.scarcity, situation.largest, number)
+        drawn = ScoringContext(scoring.expected, scoring.prices, scoring.scarcity, scoring.largest, number)
         scores = policy.score(one, ask, drawn)
         fits = feasible(one, ask)[0] and one.memory_left[0] >= ask.memory
         if fits and int(scores.value[0]) > top:
@@ -335,15 +333,15 @@ def test_many_nodes_of_which_many_are_equal_are_scored_each_for_itself(name: str
         node(1000, 500),
     ]
     v = view(*half * 9, node(500, kinds={0: 1}))
-    situation = situation_of(v, MIX)
+    scoring = scoring_of(v, MIX)
 
     for number, ask in enumerate([HALF, ONE, NO_GPU]):
-        assert ScoreCache(v, POLICIES[name], situation).best(ask, number) == _plainly(
-            v, POLICIES[name], situation, ask, number
+        assert ScoreCache(v, POLICIES[name], scoring).best(ask, number) == _plainly(
+            v, POLICIES[name], scoring, ask, number
         )
 
 
 def test_nodes_that_differ_by_the_kinds_of_their_pods_only_are_not_equal() -> None:
     v = view(*[node(500, 1000, kinds={1: 1})] * 50, *[node(500, 1000, kinds={0: 1})] * 50)
 
-    assert ScoreCache(v, POLICIES["gpu-clustering"], situation_of(v, MIX)).best(HALF, 0) == Choice(50, 0)
+    assert ScoreCache(v, POLICIES["gpu-clustering"], scoring_of(v, MIX)).best(HALF, 0) == Choice(50, 0)

@@ -9,7 +9,7 @@ from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policies.table import POLICIES
 from fractile.policy.nodes.reserve import UNIT, reserved
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from tests.policy.nodes.nodes import Node, node, view
 
@@ -56,7 +56,7 @@ def test_more_cpu_never_makes_it_worse_and_no_product_is_too_large(cpu: int, mor
 def best(some: list[Node], ask: TaskDemand, *, leaving: bool = True, others: int = 1) -> Choice | None:
     v = view(*some)
     mix = Mix((ONE, CPU), (9, others))
-    return ScoreCache(v, POLICIES["fgd-plus"], situation_of(v, mix, leaving=leaving)).best(ask, 0)
+    return ScoreCache(v, POLICIES["fgd-plus"], scoring_of(v, mix, leaving=leaving)).best(ask, 0)
 
 
 # Full nodes with two GPUs: on one all CPU would be gone, on the other as much stays as is wanted.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fractile.policy.nodes.mix import Mix
 from fractile.policy.nodes.policies.table import POLICIES
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.stranding import UNIT, Beside, beside, stranded
 from fractile.policy.nodes.view import TaskDemand
 from tests.policy.nodes.nodes import Node, node, view
@@ -80,7 +80,7 @@ def test_less_cpu_never_strands_less(gpu: int, one: int, other: int, beside: int
 def chosen(ask: TaskDemand, *nodes: Node) -> Choice | None:
     v = view(*nodes)
     mix = Mix((ONE, TaskDemand(2_000, 0, 1, 1000), TaskDemand(24_000, 0)), (5, 5, 1))
-    return ScoreCache(v, POLICIES["fgd-plus"], situation_of(v, mix)).best(ask, 0)
+    return ScoreCache(v, POLICIES["fgd-plus"], scoring_of(v, mix)).best(ask, 0)
 
 
 def test_a_pod_without_gpus_leaves_its_cpu_to_gpus_that_need_it() -> None:

@@ -129,7 +129,7 @@ class PreferredAllocation:
             async with asyncio.timeout(_BUDGET):
                 while True:
                     try:
-                        return await who_asks(resource, await self._kubelet.books(), self._pods)
+                        return await who_asks(resource, await self._kubelet.state(), self._pods)
                     except FractileError as e:
                         reason = str(e)
                         if not _passes(e):

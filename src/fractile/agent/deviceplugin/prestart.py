@@ -103,13 +103,13 @@ class PreStart:
             self._trace(TraceStep("prestart", owned.uid, pod, ended - int(ms * 1e6), ended, error, attributes))
         return denied
 
-    async def _grant(self, owned: Owned, books: KubeletState, resource: str, ids: frozenset[str]) -> Denied | None:
+    async def _grant(self, owned: Owned, state: KubeletState, resource: str, ids: frozenset[str]) -> Denied | None:
         # 2. Do its own mounts leave the library and the limits alone, does its runtime load it, and is it intact?
         denied = fence.denied(owned.pod)
         if denied is None and self._runtimes is not None:
             denied = await self._runtimes.denied(owned.pod)
         if denied is None:
-            holders = books.recorded_holders(resource, ids)
+            holders = state.recorded_holders(resource, ids)
             denied = await asyncio.to_thread(library.denied, holders, self._library)
         if denied is not None:
             return denied
@@ -123,7 +123,7 @@ class PreStart:
             return denied
         # 5. Write the limits of every container that holds the ids.
         flags = await self._flags(owned)
-        denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books, flags=flags)
+        denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, state, flags=flags)
         if denied is not None:
             return denied
         # 6. Update the neighbours on the card, and the dialects' annotations, in the background.
@@ -134,13 +134,13 @@ class PreStart:
         return None
 
     async def _owner(self, resource: str, ids: frozenset[str]) -> tuple[Owned, KubeletState] | Denied:
-        books = await self._kubelet.record()
-        owned = await recorded_owner(resource, ids, books, self._pods)
+        state = await self._kubelet.record()
+        owned = await recorded_owner(resource, ids, state, self._pods)
         if owned is not None:
-            return owned, books
-        books = await self._kubelet.books()
-        listed = await owner(resource, ids, books, self._pods)
-        return listed if isinstance(listed, Denied) else (listed, books)
+            return owned, state
+        state = await self._kubelet.state()
+        listed = await owner(resource, ids, state, self._pods)
+        return listed if isinstance(listed, Denied) else (listed, state)
 
     async def _flags(self, owned: Owned) -> int:
         verdict = await self._isolation.verdict(owned.pod) if self._isolation is not None else None

@@ -35,12 +35,12 @@ class Unknown(msgspec.Struct, frozen=True):
     reason: str
 
 
-async def who_asks(resource: str, books: KubeletState, pods: NodePods) -> AdmittedContainer | Unknown:
+async def who_asks(resource: str, state: KubeletState, pods: NodePods) -> AdmittedContainer | Unknown:
     """The one container that waits for this resource. Raises ApiError or Unreachable when the API server is needed."""
     likely, unlikely = list[ListedPod](), list[ListedPod]()
-    for listed in books.listed:
-        (likely if _could_ask(listed, resource, books, pods) else unlikely).append(listed)
-    found = await _asking(likely, resource, books, pods) or await _asking(unlikely, resource, books, pods)
+    for listed in state.listed:
+        (likely if _could_ask(listed, resource, state, pods) else unlikely).append(listed)
+    found = await _asking(likely, resource, state, pods) or await _asking(unlikely, resource, state, pods)
     if len(found) == 1:
         return found[0]
     names = ", ".join(a.request.key for a in found[:5])
@@ -48,41 +48,41 @@ async def who_asks(resource: str, books: KubeletState, pods: NodePods) -> Admitt
 
 
 def next_container(
-    request: PodRequest, resource: str, books: KubeletState, listed: ListedPod
+    request: PodRequest, resource: str, state: KubeletState, listed: ListedPod
 ) -> ContainerRequest | None:
     """The first container in kubelet's order that requests the resource and holds none."""
     for container in request.containers:
-        if container.amount_of(resource) and not _holds(container, request, resource, books, listed):
+        if container.amount_of(resource) and not _holds(container, request, resource, state, listed):
             return container
     return None
 
 
-def _could_ask(listed: ListedPod, resource: str, books: KubeletState, pods: NodePods) -> bool:
+def _could_ask(listed: ListedPod, resource: str, state: KubeletState, pods: NodePods) -> bool:
     """Whether, by the view, the pod may be the one; a pod that the view does not know yet may be."""
     seen = pods.by_name(listed.namespace, listed.name)
-    return not seen or any(s.request and next_container(s.request, resource, books, listed) for s in seen)
+    return not seen or any(s.request and next_container(s.request, resource, state, listed) for s in seen)
 
 
 def _holds(
-    container: ContainerRequest, request: PodRequest, resource: str, books: KubeletState, listed: ListedPod
+    container: ContainerRequest, request: PodRequest, resource: str, state: KubeletState, listed: ListedPod
 ) -> bool:
     if container.role is Role.INIT:
-        return books.entry(request.uid, container.container, resource) is not None
+        return state.entry(request.uid, container.container, resource) is not None
     return bool(listed.held.get(container.container, {}).get(resource))
 
 
 async def _asking(
-    candidates: Sequence[ListedPod], resource: str, books: KubeletState, pods: NodePods
+    candidates: Sequence[ListedPod], resource: str, state: KubeletState, pods: NodePods
 ) -> list[AdmittedContainer]:
-    return [asking for c in candidates if (asking := await _ask(c, resource, books, pods)) is not None]
+    return [asking for c in candidates if (asking := await _ask(c, resource, state, pods)) is not None]
 
 
-async def _ask(listed: ListedPod, resource: str, books: KubeletState, pods: NodePods) -> AdmittedContainer | None:
+async def _ask(listed: ListedPod, resource: str, state: KubeletState, pods: NodePods) -> AdmittedContainer | None:
     pod = await pods.fresh(listed.namespace, listed.name)
     if pod is None or pod.finished or pod.spec.node_name != pods.node:
         return None
     request = pods.request(pod)
     if request is None:
         return None
-    container = next_container(request, resource, books, listed)
+    container = next_container(request, resource, state, listed)
     return None if container is None else AdmittedContainer(pod, request, container)

@@ -3,7 +3,7 @@
 pod-resources names the pods, with sidecars and apps, but has neither UIDs nor ordinary init containers; the checkpoint
 has UIDs, init containers and our answers to Allocate, but no names. Together they are exact
 (evidence/kubelet.md#pod-resources, evidence/kubelet.md#checkpoint).
-Failure rule: without pod-resources ``books`` raises KubeletStateMissing; without the checkpoint less is known.
+Failure rule: without pod-resources ``state`` raises KubeletStateMissing; without the checkpoint less is known.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Kubelet:
         self._socket = pod_resources
         self._checkpoint = checkpoint
         self._reading = asyncio.Lock()
-        self._asked = 0  # calls of ``books`` so far
+        self._asked = 0  # calls of ``state`` so far
         self._last: tuple[int, KubeletState] | None = None  # a read, and the number of calls when it began
         self._known: dict[bytes, ListedPod] = {}  # of the last list, by encoding: most pods are unchanged
         self._in_use: frozenset[str] = frozenset()
@@ -100,23 +100,23 @@ class Kubelet:
         """The resources of which some container held ids when the checkpoint was last read."""
         return self._in_use
 
-    async def books(self) -> KubeletState:
+    async def state(self) -> KubeletState:
         """Kubelet's records, read after this call was made, perhaps for another caller."""
         self._asked += 1
         mine = self._asked
         async with self._reading:
             if self._last is not None and self._last[0] >= mine:
-                began, books = self._last
+                began, state = self._last
                 self._last = None if mine == began else self._last  # the last caller that shares it
-                return books
+                return state
             began = self._asked
             self._last = None
             # The list comes first: what it shows is in the checkpoint by then, or soon.
             listed = await self._list()
-            books = KubeletState(listed, await self._recorded())
+            state = KubeletState(listed, await self._recorded())
             if began > mine:
-                self._last = began, books
-            return books
+                self._last = began, state
+            return state
 
     async def record(self) -> KubeletState:
         """The checkpoint alone. Kubelet writes it before it admits a container, so a container about to start is in it

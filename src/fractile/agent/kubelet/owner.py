@@ -38,9 +38,9 @@ class Owned(msgspec.Struct, frozen=True):
         return self.request.uid
 
 
-async def recorded_owner(resource: str, ids: frozenset[str], books: KubeletState, pods: NodePods) -> Owned | None:
+async def recorded_owner(resource: str, ids: frozenset[str], state: KubeletState, pods: NodePods) -> Owned | None:
     """The owner of exactly these ids by the checkpoint; None: the list is needed, too."""
-    uids = {e.uid for e in books.recorded_holders(resource, ids)}
+    uids = {e.uid for e in state.recorded_holders(resource, ids)}
     seen = pods.by_uid(next(iter(uids))) if len(uids) == 1 else None
     if seen is None:
         return None
@@ -50,19 +50,19 @@ async def recorded_owner(resource: str, ids: frozenset[str], books: KubeletState
     request = pods.request(pod)
     if request is None:
         return None
-    entries = ((c, books.entry(request.uid, c.container, c.resource)) for c in request.containers)
+    entries = ((c, state.entry(request.uid, c.container, c.resource)) for c in request.containers)
     held = {(c.container, c.resource): entry.ids for c, entry in entries if entry is not None and entry.ids}
     return Owned(pod, request, held) if _holds(held, resource, ids) else None
 
 
-async def owner(resource: str, ids: frozenset[str], books: KubeletState, pods: NodePods) -> Owned | Denied:
+async def owner(resource: str, ids: frozenset[str], state: KubeletState, pods: NodePods) -> Owned | Denied:
     """The owner of exactly these ids. Raises ApiError or Unreachable as the client does."""
-    listed = books.listed_holders(resource, ids)
-    uids = {e.uid for e in books.recorded_holders(resource, ids)}
+    listed = state.listed_holders(resource, ids)
+    uids = {e.uid for e in state.recorded_holders(resource, ids)}
     if listed:
         pod = await pods.fresh(listed[0][0].namespace, listed[0][0].name)
     else:
-        pod = await _of_init_container(uids, books, pods)
+        pod = await _of_init_container(uids, state, pods)
     if pod is None:
         return Denied("kubelet's records name no pod of the API server that holds these devices")
     if uids and PodUID(pod.metadata.uid) not in uids:
@@ -70,7 +70,7 @@ async def owner(resource: str, ids: frozenset[str], books: KubeletState, pods: N
     request = pods.request(pod)
     if request is None:
         return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no valid request for {resource}")
-    held = {(c.container, c.resource): h for c in request.containers if (h := _held(c, request, books))}
+    held = {(c.container, c.resource): h for c in request.containers if (h := _held(c, request, state))}
     if not _holds(held, resource, ids):
         return Denied(f"kubelet's records changed while pod {request.key} was looked up")
     return Owned(pod, request, held)
@@ -80,23 +80,23 @@ def _holds(held: dict[tuple[ContainerName, str], Set[str]], resource: str, ids: 
     return any(resource == of and mine == ids for (_, of), mine in held.items())
 
 
-def _held(container: ContainerRequest, request: PodRequest, books: KubeletState) -> Set[str] | None:
+def _held(container: ContainerRequest, request: PodRequest, state: KubeletState) -> Set[str] | None:
     if container.role is Role.INIT:
-        entry = books.entry(request.uid, container.container, container.resource)
+        entry = state.entry(request.uid, container.container, container.resource)
         return entry.ids if entry else None
-    for listed in books.listed:
+    for listed in state.listed:
         if (listed.namespace, listed.name) == (request.namespace, request.name):
             return listed.held.get(container.container, {}).get(container.resource)
     return None
 
 
-async def _of_init_container(uids: set[PodUID], books: KubeletState, pods: NodePods) -> MountingPod | None:
+async def _of_init_container(uids: set[PodUID], state: KubeletState, pods: NodePods) -> MountingPod | None:
     """Only the checkpoint has ordinary init containers, by UID; the name comes from the view or from reading all
     pods."""
     for seen in pods:
         if seen.pod.metadata.uid in uids:
             return await pods.fresh(seen.pod.metadata.namespace, seen.pod.metadata.name)
-    for listed in books.listed if uids else ():
+    for listed in state.listed if uids else ():
         if not pods.by_name(listed.namespace, listed.name):
             pod = await pods.fresh(listed.namespace, listed.name)
             if pod is not None and pod.metadata.uid in uids:

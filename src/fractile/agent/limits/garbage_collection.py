@@ -57,13 +57,13 @@ class GarbageCollector:
         try:
             if not await self._pods.synced(0.0):
                 return
-            books = await self._kubelet.books()
+            state = await self._kubelet.state()
         except KubeletStateMissing as e:
             log.info("sweep skipped reason=%s", e)
             return
         grants, unrecorded = await asyncio.to_thread(self._directories)
         active = self._pods.active()
-        owned = await asyncio.to_thread(self._owned, grants, books, active)
+        owned = await asyncio.to_thread(self._owned, grants, state, active)
         now = self._clock()
         in_use = self._in_use()
         unowned = {g.token for g in grants if g.token not in in_use and g.token not in owned}
@@ -79,12 +79,12 @@ class GarbageCollector:
         recorded = {grant.token for grant in grants}
         return grants, {t: limits for t, limits in self._journal.granted().items() if t not in recorded}
 
-    def _owned(self, grants: Collection[Grant], books: KubeletState, active: Container[PodUID]) -> set[str]:
+    def _owned(self, grants: Collection[Grant], state: KubeletState, active: Container[PodUID]) -> set[str]:
         """The tokens of the directories that are held: one pass over kubelet's records for all of them."""
-        if books.recorded is None:
-            listed = _listed_ranges(books)
+        if state.recorded is None:
+            listed = _listed_ranges(state)
             return {grant.token for grant in grants if grant.ranges in listed.get(grant.resource, ())}
-        paths = ((e.resource, path) for e in books.recorded if e.uid in active and (path := mounted(e)) is not None)
+        paths = ((e.resource, path) for e in state.recorded if e.uid in active and (path := mounted(e)) is not None)
         held = {(resource, self._journal.token(path)) for resource, path in paths}
         return {grant.token for grant in grants if (grant.resource, grant.token) in held}
 
@@ -97,9 +97,9 @@ class GarbageCollector:
         log.info("token directory removed token=%s", token)
 
 
-def _listed_ranges(books: KubeletState) -> Mapping[str, set[str]]:
+def _listed_ranges(state: KubeletState) -> Mapping[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for resource, ids in (item for pod in books.listed for held in pod.held.values() for item in held.items()):
+    for resource, ids in (item for pod in state.listed for held in pod.held.values() for item in held.items()):
         if ids:
             found.setdefault(resource, set()).add(to_ranges(ids))
     return found

@@ -168,7 +168,7 @@ class LibrarySweeper:
             folders = await asyncio.to_thread(lambda: list(self._others()))
             if not folders:
                 return
-            recorded = (await self._kubelet.books()).recorded
+            recorded = (await self._kubelet.state()).recorded
         except (KubeletStateMissing, OSError) as e:
             log.info("library sweep skipped reason=%s", e)
             return

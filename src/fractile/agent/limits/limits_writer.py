@@ -35,7 +35,7 @@ class LimitsWriter:
         placement: Placement,
         resource: str,
         ids: frozenset[str],
-        books: KubeletState,
+        state: KubeletState,
         *,
         flags: int = 0,
     ) -> Denied | None:
@@ -47,7 +47,7 @@ class LimitsWriter:
         for container in owned.request.containers:
             if container.resource != resource or owned.ids(container) != ids or container.request.shares:
                 continue  # non-GPU devices have no limits
-            sharing.append((container, self._tokens(owned, container, ids, books)))
+            sharing.append((container, self._tokens(owned, container, ids, state)))
         pages = self._journal.pages()
         for container, tokens in sharing[: _granted_before(sharing, pages, owned.pod.status) + 1]:
             if not tokens:
@@ -66,8 +66,8 @@ class LimitsWriter:
                 self._journal.change(token, partial(_granted, limits))
         return None
 
-    def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: KubeletState) -> list[str]:
-        entry = books.entry(owned.uid, container.container, container.resource)
+    def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], state: KubeletState) -> list[str]:
+        entry = state.entry(owned.uid, container.container, container.resource)
         if entry is None:
             return self._by_ids(owned, container, ids)
         directory = mounted(entry)

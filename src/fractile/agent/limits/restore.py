@@ -120,12 +120,12 @@ class Restorer:
         due = [one for one in bare if self._clock() >= self._next[one.key][0]]
         if not due:
             return
-        books = await self._kubelet.record()
+        state = await self._kubelet.record()
         lacking: dict[str, tuple[_Bare, Recorded]] = {}
         for one in due:
             wait = self._next[one.key][1]
             self._next[one.key] = self._clock() + wait, min(2 * wait, _LONGEST)
-            entry = books.entry(*one.key)
+            entry = state.entry(*one.key)
             if entry is not None and (token := self._token(one, entry)):
                 lacking[token] = one, entry
         if not lacking:

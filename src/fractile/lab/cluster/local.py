@@ -183,7 +183,7 @@ class LocalCluster:
         """What kubelet's pod-resources API says: (namespace, pod, container) -> resource -> device ids."""
         folder = self.kubelet_folder(node)
         kubelet = Kubelet(folder / "pod-resources" / "kubelet.sock", folder / "device-plugins" / FILE_NAME)
-        listed = asyncio.run(kubelet.books()).listed
+        listed = asyncio.run(kubelet.state()).listed
         return {
             (pod.namespace, pod.name, name): {resource: sorted(ids) for resource, ids in held.items()}
             for pod in listed

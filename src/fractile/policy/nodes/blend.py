@@ -18,8 +18,8 @@ def blend(terms: Sequence[tuple[int, Policy]]) -> Policy:
     """Weights are whole numbers from 1; all policies must have a unit."""
     assert all(policy.unit for _, policy in terms)
 
-    def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
-        parts = [policy.score(view, ask, situation) for _, policy in terms]
+    def score(view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
+        parts = [policy.score(view, ask, scoring) for _, policy in terms]
         never = np.any([part.value == NEVER for part in parts], axis=0)
         units = [weight * policy.unit for weight, policy in terms]
         value = sum(unit * np.where(never, 0, part.value) for unit, part in zip(units, parts, strict=True))

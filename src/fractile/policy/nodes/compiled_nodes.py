@@ -184,13 +184,13 @@ def _rescore(
 
 
 def _rescorer(which: int, *, old: bool = False) -> Rescore:
-    def rescore(view: View, rows: Ints, ask: TaskDemand, situation: ScoringContext, scores: Scores) -> None:
+    def rescore(view: View, rows: Ints, ask: TaskDemand, scoring: ScoringContext, scores: Scores) -> None:
         _rescore(
             which, old, rows, view.number, view.cpu, view.cpu_left, view.memory, view.memory_left, view.gpus,
             view.gpu_left, view.kinds, view.model,
             np.array([not ask.models or m in ask.models for m in view.models], np.bool_),
             ask.cpu, ask.memory, ask.gpus, ask.milli, -1 if ask.kind is None else ask.kind,
-            np.uint64(situation.draw % 2**64), scores.value, scores.device,
+            np.uint64(scoring.draw % 2**64), scores.value, scores.device,
         )  # fmt: skip
 
     return rescore

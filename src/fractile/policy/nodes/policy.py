@@ -50,8 +50,8 @@ class Policy(msgspec.Struct, frozen=True):
 def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
     """A score of whole nodes; ``choose`` picks the device independently."""
 
-    def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
-        return Scores(values(view, ask, situation), choose(view, ask, situation.draw))
+    def score(view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
+        return Scores(values(view, ask, scoring), choose(view, ask, scoring.draw))
 
     return score
 
@@ -59,9 +59,9 @@ def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
 def with_device(policy: Policy, choose: devices.Choice) -> Policy:
     """The policy with another rule for the device; nodes where that finds no device are left out."""
 
-    def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
-        device = choose(view, ask, situation.draw)
-        value = policy.score(view, ask, situation).value
+    def score(view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
+        device = choose(view, ask, scoring.draw)
+        value = policy.score(view, ask, scoring).value
         return Scores(np.where(ask.shares & (device == NO_DEVICE), NEVER, value), device)
 
     fresh = policy.fresh or choose is devices.lots

@@ -33,11 +33,11 @@ class ScoreCache:
     """The scores of one policy on one cluster. The view's arrays belong to the caller, who must report each change."""
 
     def __init__(
-        self, view: View, policy: Policy, situation: ScoringContext, *, classes: int = _CLASSES, log: int = _LOG
+        self, view: View, policy: Policy, scoring: ScoringContext, *, classes: int = _CLASSES, log: int = _LOG
     ) -> None:
         self._view = view
         self._policy = policy
-        self._situation = situation
+        self._scoring = scoring
         self._log: list[int] = []
         self._classes: dict[TaskDemand, _Class] = {}  # least recently served first
         self._most_classes = classes
@@ -49,9 +49,9 @@ class ScoreCache:
         if len(self._log) >= self._longest_log:
             self._shorten()
 
-    def expect(self, situation: ScoringContext) -> None:
+    def expect(self, scoring: ScoringContext) -> None:
         """Expect other pods from now on: drops all cached scores."""
-        self._situation = situation
+        self._scoring = scoring
         self._classes.clear()
 
     def asked(self) -> list[TaskDemand]:
@@ -75,11 +75,11 @@ class ScoreCache:
         return None if value[row] == NEVER else Choice(row, int(scores.device[row]))
 
     def _fresh(self, ask: TaskDemand, draw: int) -> Scores:
-        situation = msgspec.structs.replace(self._situation, draw=draw)
+        scoring = msgspec.structs.replace(self._scoring, draw=draw)
         if self._policy.rescore is None:
-            return self._score(self._view, ask, situation)
+            return self._score(self._view, ask, scoring)
         scores = _nothing(len(self._view.number))
-        self._policy.rescore(self._view, np.arange(len(self._view.number)), ask, situation, scores)
+        self._policy.rescore(self._view, np.arange(len(self._view.number)), ask, scoring, scores)
         return scores
 
     def _kept(self, ask: TaskDemand) -> Scores:
@@ -108,7 +108,7 @@ class ScoreCache:
 
     def _again(self, kept: "_Class", key: TaskDemand, rows: Ints) -> None:
         if self._policy.rescore is not None:
-            self._policy.rescore(self._view, rows, key, self._situation, kept.scores)
+            self._policy.rescore(self._view, rows, key, self._scoring, kept.scores)
             return
         fresh = self._score_rows(rows, key)
         kept.scores.value[rows] = fresh.value
@@ -117,13 +117,13 @@ class ScoreCache:
     def _score_rows(self, rows: Ints, key: TaskDemand) -> Scores:
         view = self._view.take(rows)
         if len(rows) < _COLD:
-            return self._score(view, key, self._situation)
+            return self._score(view, key, self._scoring)
         one, like = _different(view)
-        scores = self._score(view.take(one), key, self._situation)
+        scores = self._score(view.take(one), key, self._scoring)
         return Scores(scores.value[like], scores.device[like])
 
-    def _score(self, view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
-        scores = self._policy.score(view, ask, situation)
+    def _score(self, view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
+        scores = self._policy.score(view, ask, scoring)
         return Scores(np.where(feasible(view, ask), scores.value, NEVER), scores.device)
 
 

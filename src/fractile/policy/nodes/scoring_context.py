@@ -10,7 +10,7 @@ from fractile.policy.nodes.stranding import beside
 from fractile.policy.nodes.view import View, largest_of
 
 
-def situation_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices | None = None) -> ScoringContext:
+def scoring_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices | None = None) -> ScoringContext:
     """Everything that policies derive from the mix. F uses the commonest classes, as published; scarcity and prices use
     all: classes that can use only one model are each rare, but many together. ``leaving``: pods leave again."""
     return ScoringContext(

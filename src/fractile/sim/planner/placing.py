@@ -14,7 +14,7 @@ import numpy as np
 from fractile.policy.nodes.mix import Mix, mix_of
 from fractile.policy.nodes.policy import Policy
 from fractile.policy.nodes.score_cache import Choice, ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import NO_DEVICE, WHOLE_GPU, TaskDemand, total_left
 from fractile.sim.kinds import Kinds
 from fractile.sim.planner.stock import PlannerStock, PodHold
@@ -31,8 +31,8 @@ class Placer:
         wanted = tuple(demands)
         self.stock = PlannerStock(machines, Kinds(machines, wanted))
         self._asks: dict[Demand, tuple[TaskDemand, ...]] = {}
-        situation = situation_of(self.stock.view, self._mix(wanted))
-        self._board = ScoreCache(self.stock.view, policy, situation)
+        scoring = scoring_of(self.stock.view, self._mix(wanted))
+        self._board = ScoreCache(self.stock.view, policy, scoring)
         self._draws = 0
         self._in_vain: set[Demand] = set()  # failures since something was last released
 

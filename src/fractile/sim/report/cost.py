@@ -12,7 +12,7 @@ import numpy as np
 
 from fractile.policy.nodes.mix import Mix, mix_of
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import TaskDemand
 from fractile.sim.cluster import Cluster
 from fractile.sim.kernel import Kernel, kernel_of
@@ -70,7 +70,7 @@ def _measure(
     clock: Callable[[], float],
 ) -> Cost:
     cluster = _used(Cluster(nodes))
-    board = ScoreCache(cluster.view, kernel.policy(policy), situation_of(cluster.view, mix))
+    board = ScoreCache(cluster.view, kernel.policy(policy), scoring_of(cluster.view, mix))
     for ask in mix.asks:
         board.best(ask, 0)
     taken: list[float] = []

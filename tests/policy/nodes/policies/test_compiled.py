@@ -14,7 +14,7 @@ from fractile.policy.nodes.mix import mix_of
 from fractile.policy.nodes.policies.table import POLICIES, find
 from fractile.policy.nodes.policy import ScoringContext
 from fractile.policy.nodes.score_cache import ScoreCache
-from fractile.policy.nodes.scoring_context import situation_of
+from fractile.policy.nodes.scoring_context import scoring_of
 from fractile.policy.nodes.view import NEVER, Ints, Scores, TaskDemand, View, feasible
 from tests.policy.nodes.nodes import Node, node, view
 
@@ -81,12 +81,12 @@ def test_scores_and_devices_are_equal(
     data: st.DataObject,
 ) -> None:
     v = view(*some)
-    situation = msgspec.structs.replace(situation_of(v, mix_of(expected), leaving=leaving), draw=draw)
+    scoring = msgspec.structs.replace(scoring_of(v, mix_of(expected), leaving=leaving), draw=draw)
     rows = np.array(data.draw(st.lists(st.integers(0, len(some) - 1), min_size=1, unique=True)), np.int64)
-    plain = POLICIES[name].score(v, ask, situation)
+    plain = POLICIES[name].score(v, ask, scoring)
     wanted_value = np.where(feasible(v, ask), plain.value, NEVER)[rows]
 
-    value, device = _rescored(name, v, ask, rows, situation)
+    value, device = _rescored(name, v, ask, rows, scoring)
 
     assert value.tolist() == wanted_value.tolist()
     there = wanted_value > NEVER
@@ -108,10 +108,10 @@ def test_they_are_equal_on_a_crowded_cluster_too(name: str, leaving: bool) -> No
         )
         for gpus in lots.choices([0, 1, 2, 4], [1, 6, 1, 1], k=40)
     ]
-    situation = situation_of(v, mix_of(queue), leaving=leaving)
+    scoring = scoring_of(v, mix_of(queue), leaving=leaving)
     rows = np.arange(len(v.number))
     for number, ask in enumerate(queue):
-        drawn = msgspec.structs.replace(situation, draw=number)
+        drawn = msgspec.structs.replace(scoring, draw=number)
         plain = POLICIES[name].score(v, ask, drawn)
         value, device = _rescored(name, v, ask, rows, drawn)
         there = feasible(v, ask)
@@ -132,11 +132,11 @@ def _crowded(lots: Random) -> Node:
     )
 
 
-def _rescored(name: str, v: View, ask: TaskDemand, rows: Ints, situation: ScoringContext) -> tuple[Ints, Ints]:
+def _rescored(name: str, v: View, ask: TaskDemand, rows: Ints, scoring: ScoringContext) -> tuple[Ints, Ints]:
     policy = compiled.compiled(name, POLICIES[name])
     assert policy.rescore is not None
     scores = Scores(np.full(len(v.number), -7, np.int64), np.full(len(v.number), -7, np.int64))
-    policy.rescore(v, rows, ask, situation, scores)
+    policy.rescore(v, rows, ask, scoring, scores)
     others = np.setdiff1d(np.arange(len(v.number)), rows)
     assert (scores.value[others] == -7).all()
     return scores.value[rows], scores.device[rows]
@@ -151,9 +151,9 @@ def test_a_board_chooses_alike_with_both(name: str) -> None:
         TaskDemand(4_000, 0, 2, 1000),
         TaskDemand(4_000, 0),
     ]
-    situation = situation_of(v, mix_of(wanted_asks))
-    plain = ScoreCache(v, POLICIES[name], situation)
-    fast = ScoreCache(v, compiled.compiled(name, POLICIES[name]), situation)
+    scoring = scoring_of(v, mix_of(wanted_asks))
+    plain = ScoreCache(v, POLICIES[name], scoring)
+    fast = ScoreCache(v, compiled.compiled(name, POLICIES[name]), scoring)
 
     assert [plain.best(a, 0) for a in wanted_asks] == [fast.best(a, 0) for a in wanted_asks]
 

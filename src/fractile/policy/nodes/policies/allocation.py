@@ -26,7 +26,7 @@ def resources(view: View, ask: TaskDemand) -> tuple[Resource, ...]:
 def policy(score: Scorer, rounding: Rounding) -> Policy:
     """The row of the table for one scorer."""
 
-    def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+    def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
         return score(resources(view, ask), rounding)
 
     return Policy(by_node(values), memory=True)

@@ -9,7 +9,7 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node
 from fractile.policy.nodes.view import PAPER_LARGEST, Ints, TaskDemand, View, total_left
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """0..100 for nodes of up to twice the paper's largest; the device is the tightest."""
     cpu, gpu = PAPER_LARGEST.cpu, PAPER_LARGEST.gpu
     left = (view.cpu_left - ask.cpu) * gpu + (total_left(view) - ask.total) * cpu  # of 2 x cpu x gpu

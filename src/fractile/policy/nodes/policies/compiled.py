@@ -294,23 +294,23 @@ def fragments(cpu_left: Ints, gpu_left: Ints, model: Ints, expected: Forecast) -
     return _fragments(cpu_left, gpu_left, model, *_mix(expected))
 
 
-def paper(view: View, rows: Ints, ask: TaskDemand, situation: ScoringContext, scores: Scores) -> None:
+def paper(view: View, rows: Ints, ask: TaskDemand, scoring: ScoringContext, scores: Scores) -> None:
     """``fgd_paper.score`` with ``feasible``, written into the rows of ``scores``."""
-    fall, _ = _all_falls(view, rows, ask, situation)
-    _paper(rows, fall, situation.expected.steps, ask.shares, scores.value, scores.device)
+    fall, _ = _all_falls(view, rows, ask, scoring)
+    _paper(rows, fall, scoring.expected.steps, ask.shares, scores.value, scores.device)
 
 
-def plus(view: View, rows: Ints, ask: TaskDemand, situation: ScoringContext, scores: Scores) -> None:
+def plus(view: View, rows: Ints, ask: TaskDemand, scoring: ScoringContext, scores: Scores) -> None:
     """``fgd_plus`` with its usual weights, likewise."""
-    fall, after = _all_falls(view, rows, ask, situation)
-    weights, largest = weights_for(situation), situation.largest
+    fall, after = _all_falls(view, rows, ask, scoring)
+    weights, largest = weights_for(scoring), scoring.largest
     _plus(
-        rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.gpus, view.model,
-        ask.cpu, ask.total, ask.shares, situation.prices.value, situation.scarcity,
+        rows, fall, after, scoring.expected.total, view.cpu_left, view.gpu_left, view.gpus, view.model,
+        ask.cpu, ask.total, ask.shares, scoring.prices.value, scoring.scarcity,
         largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, weights.block,
-        weights.strand * situation.beside.weight, weights.reserve * 10 * situation.beside.weight,
-        situation.beside.wanted,
-        _losses(view, rows, ask, situation.blocks), scores.value, scores.device,
+        weights.strand * scoring.beside.weight, weights.reserve * 10 * scoring.beside.weight,
+        scoring.beside.wanted,
+        _losses(view, rows, ask, scoring.blocks), scores.value, scores.device,
     )  # fmt: skip
 
 
@@ -333,13 +333,13 @@ def compiled(name: str, policy: Policy) -> Policy:
     return policy if rescore is None else msgspec.structs.replace(policy, rescore=rescore)
 
 
-def _all_falls(view: View, rows: Ints, ask: TaskDemand, situation: ScoringContext) -> tuple[Ints, Ints]:
+def _all_falls(view: View, rows: Ints, ask: TaskDemand, scoring: ScoringContext) -> tuple[Ints, Ints]:
     fall = np.empty((len(rows), view.gpu_left.shape[1]), np.int64)
     after = np.empty(len(rows), np.int64)
     accepted = np.array([not ask.models or m in ask.models for m in view.models], np.bool_)
     _falls(
         rows, view.cpu_left, view.gpu_left, view.model, accepted,
-        ask.cpu, ask.gpus, ask.milli, *_mix(situation.expected), fall, after,
+        ask.cpu, ask.gpus, ask.milli, *_mix(scoring.expected), fall, after,
     )  # fmt: skip
     return fall, after
 

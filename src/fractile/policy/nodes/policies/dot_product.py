@@ -8,7 +8,7 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node
 from fractile.policy.nodes.view import PAPER_LARGEST, Ints, TaskDemand, View, total_left
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """0..100; the device is the tightest."""
     ratio = PAPER_LARGEST.cpu**2 // PAPER_LARGEST.gpu**2  # 256, exactly
     product = view.cpu_left * ask.cpu + total_left(view) * ask.total * ratio  # of twice the largest CPU squared

@@ -13,9 +13,9 @@ from fractile.policy.nodes.policy import Policy, ScoringContext
 from fractile.policy.nodes.view import Scores, TaskDemand, View
 
 
-def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
+def score(view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
     """0..100, the best device of each node."""
-    expected = situation.expected
+    expected = scoring.expected
     found = candidates(view, ask)
     before = fragments(view.cpu_left, view.gpu_left, view.model, expected)
     after = fragments(found.cpu_left, found.gpu_left, found.model, expected)

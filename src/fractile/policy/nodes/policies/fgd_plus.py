@@ -41,53 +41,53 @@ STAYING = Weights()
 LEAVING = Weights(scarce=150, block=15, strand=0, reserve=1)
 
 
-def weights_for(situation: ScoringContext) -> Weights:
+def weights_for(scoring: ScoringContext) -> Weights:
     """The weights, depending on whether pods leave."""
-    return STAYING if situation.blocks is None else LEAVING
+    return STAYING if scoring.blocks is None else LEAVING
 
 
-def gain(view: View, found: Candidates, situation: ScoringContext) -> Ints:
+def gain(view: View, found: Candidates, scoring: ScoringContext) -> Ints:
     """The fall of F, in millionths of a thousandth."""
-    expected = situation.expected
+    expected = scoring.expected
     before = fragments(view.cpu_left, view.gpu_left, view.model, expected)
     after = fragments(found.cpu_left, found.gpu_left, found.model, expected)
     return (before[found.row] - after) * UNIT // expected.total
 
 
-def fullness(found: Candidates, situation: ScoringContext) -> Ints:
+def fullness(found: Candidates, scoring: ScoringContext) -> Ints:
     """B in millionths: 1 when CPU and GPUs are used up, 0 for the largest node when it is empty."""
-    largest = situation.largest
+    largest = scoring.largest
     gpu_left = np.maximum(found.gpu_left, 0).sum(axis=1)
     return UNIT - UNIT * found.cpu_left // (2 * largest.cpu) - UNIT * gpu_left // (2 * largest.gpu)
 
 
-def cut(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContext) -> Ints:
+def cut(view: View, ask: TaskDemand, found: Candidates, scoring: ScoringContext) -> Ints:
     """O in millionths of a GPU; nothing for whole GPUs."""
     if not ask.shares:
         return np.zeros(len(found.row), np.int64)
-    value = situation.prices.value
+    value = scoring.prices.value
     after = found.gpu_left[np.arange(len(found.row)), found.device]
     return value[after + ask.milli] - value[after]
 
 
-def strand(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContext) -> Ints:
+def strand(view: View, ask: TaskDemand, found: Candidates, scoring: ScoringContext) -> Ints:
     """How much more of each node's GPUs will be left over for lack of CPU."""
     left = total_left(view)
-    before = stranded(view.cpu_left, left, situation.beside.wanted)
-    return stranded(found.cpu_left, left[found.row] - ask.total, situation.beside.wanted) - before[found.row]
+    before = stranded(view.cpu_left, left, scoring.beside.wanted)
+    return stranded(found.cpu_left, left[found.row] - ask.total, scoring.beside.wanted) - before[found.row]
 
 
-def block(view: View, found: Candidates, situation: ScoringContext) -> Ints:
+def block(view: View, found: Candidates, scoring: ScoringContext) -> Ints:
     """What each node loses in worth to pods of several GPUs."""
-    if situation.blocks is None:
+    if scoring.blocks is None:
         return np.zeros(len(found.row), np.int64)
-    before = hold(view, view.cpu_left, view.gpu_left, np.arange(len(view.number)), situation.blocks)
-    return before[found.row] - hold(view, found.cpu_left, found.gpu_left, found.row, situation.blocks)
+    before = hold(view, view.cpu_left, view.gpu_left, np.arange(len(view.number)), scoring.blocks)
+    return before[found.row] - hold(view, found.cpu_left, found.gpu_left, found.row, scoring.blocks)
 
 
-def reserve(view: View, ask: TaskDemand, found: Candidates, situation: ScoringContext) -> Ints:
+def reserve(view: View, ask: TaskDemand, found: Candidates, scoring: ScoringContext) -> Ints:
     """How much more CPU each node's GPUs lack, those in use included; in thousandths."""
-    wanted, left, gpus = situation.beside.wanted, total_left(view), view.gpus * WHOLE_GPU
+    wanted, left, gpus = scoring.beside.wanted, total_left(view), view.gpus * WHOLE_GPU
     before = reserved(view.cpu_left, left, gpus, wanted)
     return reserved(found.cpu_left, left[found.row] - ask.total, gpus[found.row], wanted) - before[found.row]
 
@@ -95,18 +95,18 @@ def reserve(view: View, ask: TaskDemand, found: Candidates, situation: ScoringCo
 def with_weights(chosen: Weights | None = None) -> Score:
     """The score; other weights are for studies."""
 
-    def score(view: View, ask: TaskDemand, situation: ScoringContext) -> Scores:
-        weights = weights_for(situation) if chosen is None else chosen
+    def score(view: View, ask: TaskDemand, scoring: ScoringContext) -> Scores:
+        weights = weights_for(scoring) if chosen is None else chosen
         found = candidates(view, ask)
-        value = gain(view, found, situation)
-        value += weights.full * fullness(found, situation)
-        value -= weights.cut * 10 * cut(view, ask, found, situation)
-        if weights.strand * situation.beside.weight:
-            value -= weights.strand * situation.beside.weight * strand(view, ask, found, situation) // 10_000
-        if weights.reserve * situation.beside.weight:
-            value -= weights.reserve * 10 * situation.beside.weight * reserve(view, ask, found, situation)
-        value -= weights.block * block(view, found, situation)
-        value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
+        value = gain(view, found, scoring)
+        value += weights.full * fullness(found, scoring)
+        value -= weights.cut * 10 * cut(view, ask, found, scoring)
+        if weights.strand * scoring.beside.weight:
+            value -= weights.strand * scoring.beside.weight * strand(view, ask, found, scoring) // 10_000
+        if weights.reserve * scoring.beside.weight:
+            value -= weights.reserve * 10 * scoring.beside.weight * reserve(view, ask, found, scoring)
+        value -= weights.block * block(view, found, scoring)
+        value -= weights.scarce * ask.total * scoring.scarcity[found.model] // 100
         return best(view, found, value)
 
     return score

@@ -5,7 +5,7 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node, level
 from fractile.policy.nodes.view import Ints, TaskDemand, View
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """The same for all nodes; their order decides."""
     return level(view)
 

@@ -6,7 +6,7 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node, level
 from fractile.policy.nodes.view import PAPER_LARGEST, Ints, TaskDemand, View, total_left
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """75 to 100 where all pods are of this kind, from 50 where some are, from 25 where there are none, from 0 where
     all are of other kinds; in each quarter more where less is left. Pods without GPUs: 0 everywhere."""
     kind = ask.kind

@@ -7,7 +7,7 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node, level
 from fractile.policy.nodes.view import WHOLE_GPU, Ints, TaskDemand, View
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """51..100 on GPUs in use: less for each tenth that is free there. 34..49 with free GPUs: less for each of them.
     Below 34 on a node without pods on GPUs: less the more GPUs it has. Pods without GPUs: 0 everywhere."""
     if not ask.gpus:

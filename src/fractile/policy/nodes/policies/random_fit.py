@@ -6,9 +6,9 @@ from fractile.policy.nodes.policy import Policy, ScoringContext, by_node
 from fractile.policy.nodes.view import Ints, TaskDemand, View
 
 
-def values(view: View, ask: TaskDemand, situation: ScoringContext) -> Ints:
+def values(view: View, ask: TaskDemand, scoring: ScoringContext) -> Ints:
     """A random number for each node, drawn again for every decision."""
-    return noise(situation.draw, view.number)
+    return noise(scoring.draw, view.number)
 
 
 POLICY = Policy(by_node(values, lots), fresh=True, unit=0)
