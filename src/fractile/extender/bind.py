@@ -159,6 +159,7 @@ class Binder:
                 Code.ELSEWHERE, f"a Binding to {entry.placement.node} got no answer and may still take effect"
             )
         self._ledger.forget(uid)
+        self._feed.given_back(entry)
         return None
 
     def _assume(self, request: PodRequest | None, node: str, uid: PodUID) -> Placement | Refusal | None:
@@ -217,8 +218,10 @@ class Binder:
                 still_due=still_due,
             )
         except NotSent:
-            if not before:
+            entry = self._ledger.entry(uid)
+            if not before and entry is not None and entry.placement == chosen:  # not what a reservation has held since
                 self._ledger.forget(uid)
+                self._feed.given_back(entry)
             raise
         except asyncio.CancelledError:
             self._ledger.renew(uid)
