@@ -69,3 +69,25 @@ def test_a_mount_point_that_another_cluster_uses_is_not_removed(place: ClusterLa
         finally:
             node.kill()
     mounts.release(pin)
+
+
+def test_a_mount_point_of_a_node_whose_programs_have_ended_is_not_removed(place: ClusterLayout) -> None:
+    """The next `fractile up` uses the namespace again: the containerd of four nodes then shared one folder."""
+    mounts.make_namespace(place, 0)
+    (place.node(0).run / "socket").touch()
+    mounts.remove_empty_targets()
+    seen = subprocess.run(
+        [*mounts.enter(place.pin(0)), "ls", "/run/containerd"], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert seen.stdout == "socket\n"
+    mounts.release(place.pin(0))
+
+
+def test_a_namespace_that_lost_a_mount_is_not_complete(place: ClusterLayout) -> None:
+    mounts.make_namespace(place, 0)
+    assert mounts.is_complete(place, 0)
+    subprocess.run([*mounts.enter(place.pin(0)), "umount", "/run/containerd"], check=True, timeout=20)
+    assert not mounts.is_complete(place, 0)
+    mounts.make_namespace(place, 0)
+    assert mounts.is_complete(place, 0)
+    mounts.release(place.pin(0))

@@ -55,9 +55,11 @@ def why_impossible() -> str:
 
 
 def is_complete(place: ClusterLayout, index: int) -> bool:
-    """Whether the namespace of the node exists with all its mounts."""
+    """Whether the namespace of the node exists with all its mounts. The kernel detaches a mount whose folder another
+    program removes, such as an empty `/run/containerd`."""
     pin, mark = place.pin(index), _complete_mark(place, index)
-    return is_pinned(pin) and mark.exists() and mark.read_text() == _identity(pin)
+    made = is_pinned(pin) and mark.exists() and mark.read_text() == _identity(pin)
+    return made and _mount_points_in(pin).issuperset(_TARGETS)
 
 
 def make_namespace(place: ClusterLayout, index: int) -> None:
@@ -142,8 +144,11 @@ def remove_empty_targets() -> None:
 
 
 def _mount_points_everywhere() -> set[str]:
-    """The mount points of every mount namespace that has a process."""
+    """The mount points of every mount namespace that has a process or, like a node whose programs have ended, is
+    pinned."""
     found: set[str] = set()
+    for pin in _pins():
+        found |= _mount_points_in(pin)
     seen: set[tuple[int, int]] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -155,6 +160,19 @@ def _mount_points_everywhere() -> set[str]:
                 found |= {line.split()[4] for line in (entry / "mountinfo").read_text().splitlines()}
                 seen.add(key)
     return found
+
+
+def _pins() -> list[Path]:
+    """The pins of all mount namespaces, also of other clusters."""
+    mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return [Path(point) for _, _, _, root, point, *_ in mounts if root.startswith("mnt:[")]
+
+
+def _mount_points_in(pin: Path) -> set[str]:
+    """The mount points of a pinned namespace; none if it is released meanwhile."""
+    argv = [*enter(pin), "cat", "/proc/self/mountinfo"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    return {line.split()[4] for line in done.stdout.splitlines()}
 
 
 def _make_folders(place: ClusterLayout, node: NodeLayout) -> None:
