@@ -7,6 +7,7 @@ import pytest
 
 from fractile.errors import NotLeading, NotSent, Unreachable
 from fractile.model.placement import Placement
+from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
 from fractile.reconcile import requeue
 from fractile.reconcile.assumed_pods import EXPIRY
@@ -111,6 +112,7 @@ async def test_a_hold_of_a_reservation_that_came_meanwhile_stays_when_the_write_
             for one in (PodUID(other.metadata.uid), uid):
                 waiting = p.waiting.find(one)
                 assert waiting is not None
+                assert isinstance(waiting.request, PodRequest)
                 assert isinstance(p.binder.reserve(one, waiting.request, "n1"), Placement)
 
         login.meanwhile = reserved
@@ -131,6 +133,7 @@ async def test_another_node_frees_what_was_reserved_and_wakes_pods_that_wait_for
         uid = PodUID(pod.metadata.uid)
         waiting = p.waiting.find(uid)
         assert waiting is not None
+        assert isinstance(waiting.request, PodRequest)
         p.submit("waits", container(memory=FULL))
         assert isinstance(p.binder.reserve(uid, waiting.request, "n1"), Placement)
         task = asyncio.create_task(p.wakeup.run())
