@@ -11,7 +11,6 @@ from fractile.kube import paths
 from fractile.ledger.ledger import EntryState
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.reconcile import requeue
 from fractile.reconcile.assumed_pods import EXPIRY
 from fractile.wire.fractile import placement
 from fractile.wire.kubernetes.extender import BindingArgs
@@ -334,23 +333,6 @@ async def test_a_namesake_that_is_bound_there_does_not_make_a_refused_bind_a_suc
     assert refusal.code is Code.ELSEWHERE
     assert p.entry(first) is None
     assert second.metadata.uid != first.metadata.uid
-
-
-async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requeue, "_GATHER", 0.01)
-    in_use(p.ledger, "n1", FULL)
-    in_use(p.ledger, "n2", FULL, FULL)
-    refused = p.submit("p", container(memory=FULL))
-    p.server.inject(Fault(method="POST", path=BINDING, delay=0.1, status=403))
-    task = asyncio.create_task(p.wakeup.run())
-    call = asyncio.create_task(bind(p, refused))
-    await during(call, lambda: p.entry(refused))
-    p.submit("waits", container(memory=FULL))
-    assert await call is not None
-    async with asyncio.timeout(5):
-        await until(lambda: requeue.ANNOTATION in p.annotations("waits"))
-    task.cancel()
-    await asyncio.wait([task])
 
 
 MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 got no answer and may still take effect")

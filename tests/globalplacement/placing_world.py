@@ -56,7 +56,7 @@ class World:
         told = ReservationListener(
             expected=self.nodes.pod_expected,
             not_expected=self.nodes.pod_not_expected,
-            given_back=self._given_back,
+            give_back=p.feed.give_back,
         )
         self.reservations = Reservations(p.ledger, p.clock, told, ended=self.tally.ended)
         self.placing = Placing(
@@ -91,12 +91,6 @@ class World:
         found = self.tally.figures(QueueDepths())
         kinds = {"decision": found.decisions, "ended": found.ended, "gate": found.gates}
         return {f"{kind}:{label}": n for kind, some in kinds.items() for label, n in some.items() if n}
-
-    def _given_back(self, uid: PodUID) -> None:
-        entry = self.p.ledger.entry(uid)
-        self.p.ledger.forget(uid)
-        if entry is not None:
-            self.p.feed.given_back(entry)
 
     def node(
         self,

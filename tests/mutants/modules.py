@@ -56,6 +56,7 @@ MODULES = (
             "tests/extender/test_bind_choice.py",
             "tests/extender/test_bind_late.py",
             "tests/extender/test_bind_quota.py",
+            "tests/extender/test_bind_wakes.py",
         ),
     ),
     Modules(

@@ -158,8 +158,7 @@ class Binder:
             return Refusal(
                 Code.ELSEWHERE, f"a Binding to {entry.placement.node} got no answer and may still take effect"
             )
-        self._ledger.forget(uid)
-        self._feed.given_back(entry)
+        self._feed.give_back(uid)
         return None
 
     def _assume(self, request: PodRequest | None, node: str, uid: PodUID) -> Placement | Refusal | None:
@@ -220,8 +219,7 @@ class Binder:
         except NotSent:
             entry = self._ledger.entry(uid)
             if not before and entry is not None and entry.placement == chosen:  # not what a reservation has held since
-                self._ledger.forget(uid)
-                self._feed.given_back(entry)
+                self._feed.give_back(uid)
             raise
         except asyncio.CancelledError:
             self._ledger.renew(uid)
@@ -253,11 +251,8 @@ class Binder:
         if isinstance(error, Unreachable) or error.code >= 500:
             log.warning("bind outcome unknown pod=%s/%s reason=%s", args.pod_namespace, args.pod_name, error)
             raise error
-        entry = self._ledger.entry(uid)
         if not before:
-            self._ledger.forget(uid)
-            if entry is not None:
-                self._feed.given_back(entry)
+            self._feed.give_back(uid)
         return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
 
     async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:

@@ -20,12 +20,12 @@ _RENEW = 15.0  # seconds; ``reconcile.assumed_pods`` reads pods whose assumption
 
 
 class ReservationListener(msgspec.Struct, frozen=True):
-    """``expected``: the pod will be on that node; ``not_expected``: it will not; ``given_back``: forget the assumption
+    """``expected``: the pod will be on that node; ``not_expected``: it will not; ``give_back``: end the assumption
     and wake the pods that wait for its cards."""
 
     expected: Callable[[QueuedPod, NodeName], None]
     not_expected: Callable[[PodUID], None]
-    given_back: Callable[[PodUID], None]
+    give_back: Callable[[PodUID], None]
 
 
 class _Hold(msgspec.Struct, frozen=True):
@@ -113,4 +113,4 @@ class Reservations:
         self._told.not_expected(uid)
         entry = self._ledger.entry(uid)
         if entry is not None and entry.state is EntryState.ASSUMED and not entry.sent:  # else it belongs to a Binding
-            self._told.given_back(uid)
+            self._told.give_back(uid)

@@ -245,11 +245,10 @@ class Ledger:
                 for charge in entry.charges:
                     self._stir(charge.card)
 
-    def forget(self, uid: PodUID) -> None:
-        """Undo an assumption whose Binding was refused; other holds stay."""
+    def forget(self, uid: PodUID) -> Entry | None:
+        """Undo an assumption whose Binding will not come; other holds stay. Returns what it held."""
         entry = self._entries.get(uid)
-        if entry is not None and entry.state is EntryState.ASSUMED:
-            self._leave(uid)
+        return self._leave(uid) if entry is not None and entry.state is EntryState.ASSUMED else None
 
     def observe(
         self, uid: PodUID, placement: Placement, owner: QuotaOwner | None = None, rank: Rank | None = None

@@ -87,7 +87,6 @@ class AssumedPods:
 
     def _drop(self, uid: PodUID, reason: str) -> None:
         entry = self._ledger.entry(uid)
-        self._ledger.forget(uid)
         if entry is not None:
             log.info("assumption expired uid=%s node=%s reason=%s", uid, entry.placement.node, reason)
-            self._feed.given_back(entry)
+            self._feed.give_back(uid)

@@ -291,9 +291,15 @@ class PodHandlers:
         if entry is None:
             return
         log.info("released uid=%s node=%s", uid, entry.placement.node)
-        self.given_back(entry)
+        self._ended(entry)
 
-    def given_back(self, entry: Entry) -> None:
+    def give_back(self, uid: PodUID) -> None:
+        """End an assumption whose Binding will not come, and wake pods that wait for its cards."""
+        entry = self._ledger.forget(uid)
+        if entry is not None:
+            self._ended(entry)
+
+    def _ended(self, entry: Entry) -> None:
         """Handle a hold that ended: its cards are free, and its namespace may hold others."""
         self.freed(entry.placement.node)
         self._eased(entry.owner.namespace)
@@ -380,8 +386,7 @@ class PodHandlers:
             self._ledger.confirm(uid)
             self._needs_repair(pod)
         else:  # another program bound it, so the Binding that was assumed here can no longer succeed
-            self._ledger.forget(uid)
-            self.given_back(entry)
+            self.give_back(uid)
 
 
 def _told(reason: str, *, held: bool) -> str:

@@ -92,12 +92,6 @@ class GlobalChoice:
             nominations=nominations,
         )
 
-        def given_back(uid: PodUID) -> None:
-            entry = ledger.entry(uid)
-            ledger.forget(uid)
-            if entry is not None:
-                feed.given_back(entry)
-
         def reserve(uid: PodUID, request: PodRequest, node: str) -> Placement | Refusal | None:
             placed = binder.reserve(uid, request, node)
             scoring.policies.forget(uid)
@@ -106,7 +100,7 @@ class GlobalChoice:
         told = ReservationListener(
             expected=scoring.feed.pod_expected,
             not_expected=scoring.feed.pod_not_expected,
-            given_back=given_back,
+            give_back=feed.give_back,
         )
         self.placing = Placing(
             client=client,
