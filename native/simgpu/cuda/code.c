@@ -294,7 +294,7 @@ void sim_load_drop(struct sim_load *l, bool with_context)
 {
     drop_pieces(l);
     if (l->globals_at && !with_context) drop_globals(l);
-    for (struct sim_function *f = l->functions, *next; f; f = next) next = f->next, f->magic = 0, free(f);
+    sim_functions_free(l->functions);
     free(l);
 }
 

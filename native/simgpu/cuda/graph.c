@@ -26,7 +26,7 @@ bool sim_node_copy_params(struct sim_node *n)
     if (!SIM_VALID(f, FUNCTION)) return false;
     n->p.kernel.func = f;
     if (sim.policy.module_nodes && sim_current() && sim_function_load(n->p.kernel.ctx ? n->p.kernel.ctx : sim_current(), f)) return false;
-    if (!n->p.kernel.kernelParams || !f->param_count) return true;
+    if (!n->p.kernel.kernelParams || !f->param_count) return ++f->nodes;
     n->params = calloc(f->param_count, sizeof *n->params);
     for (unsigned i = 0; n->params && i < f->param_count; i++) {
         n->params[i] = malloc(f->param_size[i] ? f->param_size[i] : 1);
@@ -34,7 +34,7 @@ bool sim_node_copy_params(struct sim_node *n)
         memcpy(n->params[i], n->p.kernel.kernelParams[i], f->param_size[i]);
     }
     n->p.kernel.kernelParams = n->params;
-    return n->params != NULL;
+    return n->params && ++f->nodes;
 }
 
 static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p, struct sim_node *const *before, size_t count)
@@ -221,9 +221,12 @@ API CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *out, size_t *count)
 
 void sim_node_drop_params(struct sim_node *n)
 {
-    for (unsigned i = 0; n->params && i < n->p.kernel.func->param_count; i++) free(n->params[i]);
+    if (n->p.type != N_KERNEL) return;
+    struct sim_function *f = n->p.kernel.func;
+    for (unsigned i = 0; n->params && i < f->param_count; i++) free(n->params[i]);
     free(n->params);
     n->params = NULL;
+    if (!--f->nodes && !f->magic) free(f);
 }
 
 void sim_graph_drop(struct sim_graph *g)
@@ -626,6 +629,7 @@ static CUresult run_kernel(struct sim_node *n, struct launch *l, struct sim_item
 {
     const CUDA_KERNEL_NODE_PARAMS *k = &n->p.kernel;
     unsigned grid[3] = {k->gridDimX, k->gridDimY, k->gridDimZ}, block[3] = {k->blockDimX, k->blockDimY, k->blockDimZ};
+    if (!SIM_VALID(k->func, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE; /* its module was unloaded */
     return sim_kernel_item(l->ctx, k->func, grid, block, k->kernelParams, k->extra, item);
 }
 

@@ -42,7 +42,7 @@ static bool readable(const char *text)
     struct sim_module m = {0};
     struct sim_image image = {.text = true};
     bool good = sim_parse_ptx(&m, &image, text);
-    for (struct sim_function *f = m.functions, *next; f; f = next) next = f->next, free(f);
+    sim_functions_free(m.functions);
     for (struct sim_global *g = image.globals, *next; g; g = next) next = g->next, free(g);
     return good;
 }

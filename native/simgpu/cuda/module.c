@@ -12,6 +12,15 @@
 
 static struct sim_module *modules;
 
+void sim_functions_free(struct sim_function *first)
+{
+    for (struct sim_function *f = first, *next; f; f = next) {
+        next = f->next;
+        f->magic = 0;
+        if (!f->nodes) free(f);
+    }
+}
+
 static void free_module(struct sim_module *m)
 {
     for (struct sim_module **p = &modules; *p; p = &(*p)->next)
@@ -20,7 +29,7 @@ static void free_module(struct sim_module *m)
             break;
         }
     for (struct sim_load *l = m->loads, *next; l; l = next) next = l->next, sim_load_drop(l, false);
-    for (struct sim_function *f = m->functions, *next; f; f = next) next = f->next, f->magic = 0, free(f);
+    sim_functions_free(m->functions);
     for (struct sim_image *i = m->images, *next; i; i = next) {
         next = i->next;
         for (struct sim_global *g = i->globals, *after; g; g = after) after = g->next, free(g);

@@ -28,6 +28,7 @@ struct sim_function {
     struct sim_timing timing;
     int max_dynamic_shared;
     size_t local_bytes; /* per thread */
+    unsigned nodes;     /* of graphs, which name it; while there are any, it outlives its module, without the magic */
     struct sim_function *next;
 };
 
@@ -37,6 +38,8 @@ struct sim_global {
     bool valued, external, inner; /* inner: of a function */
     struct sim_global *next;
 };
+
+void sim_functions_free(struct sim_function *first);
 
 /* A function in machine code that has its own sections. */
 struct sim_kernel {
