@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every test in a separate simulated host, and prints the totals at the end. OUT and PYTHON come from the Makefile.
 # ONLY='pool_test async_test' runs only those (make check ONLY=...).
-# Most tests of the library wait more than they compute, so they run in parallel; those that measure shares of time do not.
+# Most tests of the library wait more than they compute, so they run in parallel, as do tests under the virtual clock; those that measure shares
+# of real time do not.
 here=$(cd "$(dirname "$0")" && pwd)
 OUT=$(cd "$OUT" && pwd)
 SYMBOLS="$here/../symbols"
@@ -114,8 +115,9 @@ may_run() { # under this sanitizer
     esac
 }
 
-waits() { # much, and measures no shares of time
+parallel() { # waits much, or runs under the virtual clock, and measures no shares of real time
     case $1 in
+    */arbiter/stuck_test.py | */arbiter/hidden_test.py | */arbiter/terms_test.py | */arbiter/ring_test.py | */arbiter/schedule_test) ;;
     */blocked_streams_test | */copies_test | */launch_test | */silent_thread_test | */turn_ahead_test | */share_time_test.py | */rude_test.py) return 1 ;;
     */interposer/* | */runtime/*) ;;
     *) return 1 ;;
@@ -127,7 +129,7 @@ for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/s
     "$here"/simgpu/*_test.py "$here"/arbiter/*_test.py "$here"/fetch/*_test.py "$here"/make/*_test.py "$here"/shares/*_test.py \
     "$OUT"/tests/interposer/*_test "$OUT"/tests/runtime/*_test "$here"/runtime/layout_test.py "$here"/interposer/*_test.py; do
     may_run "$test" || continue
-    if waits "$test"; then echo "$test" >>"$work/beside"; else one "$test"; fi
+    if parallel "$test"; then echo "$test" >>"$work/beside"; else one "$test"; fi
 done
 tr '\n' '\0' <"$work/beside" | xargs -0 -r -n 1 -P "$(nproc)" sh "$here/run.sh"
 

@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -163,6 +164,31 @@ void play_liar(void)
     play_work();
 }
 
+/* ---- threads beside the role ---- */
+
+struct beside {
+    void *(*work)(void *);
+    _Atomic bool present;
+};
+
+static void *beside_begin(void *of)
+{
+    struct beside *b = of;
+    void *(*work)(void *) = b->work;
+    clock_now(); /* from here on the virtual clock waits for this thread */
+    atomic_store(&b->present, true);
+    return work(NULL);
+}
+
+/* Starts a thread. The virtual clock, which does not know it before, stands still meanwhile. */
+static void play_beside(void *(*work)(void *))
+{
+    struct beside b = {.work = work};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, beside_begin, &b)) perror("player: a thread"), exit(2);
+    while (!atomic_load(&b.present)) sched_yield();
+}
+
 static void *close_sockets(void *unused)
 {
     for (struct stat st; clock_now() < part.end; clock_sleep_until(clock_now() + part.n * 1000ull))
@@ -173,8 +199,7 @@ static void *close_sockets(void *unused)
 
 void play_closer(void)
 {
-    pthread_t thread;
-    pthread_create(&thread, NULL, close_sockets, NULL);
+    play_beside(close_sockets);
     play_work();
 }
 
@@ -244,8 +269,7 @@ static void *watch(void *unused)
 
 void play_nvml(void)
 {
-    pthread_t thread;
-    pthread_create(&thread, NULL, watch, NULL);
+    play_beside(watch);
     play_work();
 }
 
@@ -313,7 +337,6 @@ static void await_start(const char *arrive, const char *depart)
 
 int main(int count, char **arguments)
 {
-    pthread_t thread;
     const struct role *role = NULL;
     if (count < 6) return fprintf(stderr, "usage: player BOARD SEAT ARRIVE_MS DEPART_MS role=...\n"), 2;
     signal(SIGPIPE, SIG_IGN);
@@ -324,7 +347,7 @@ int main(int count, char **arguments)
     if (!role) return fprintf(stderr, "player: no role %s\n", part.role), 2;
     if (role->uses_cards) prepare();
     await_start(arguments[3], arguments[4]);
-    if (part.die) pthread_create(&thread, NULL, die, NULL);
+    if (part.die) play_beside(die);
     role->play();
     clock_sleep_until(part.end);
     return 0;

@@ -49,6 +49,17 @@ static inline void stop_arbiter(int signal)
         ok_so_far ? passed++ : failed++;       \
     } while (0)
 
+/* The least of up to five attempts. On a machine without a free processor some attempts take long; with turns to wait for, all do. */
+#define EXPECT_WITHIN(bound, seconds_taken)                                                                 \
+    do {                                                                                                    \
+        double least_ = 1e9;                                                                                \
+        for (int i_ = 0; i_ < 5 && least_ >= (bound); i_++) {                                               \
+            double took_ = (seconds_taken);                                                                 \
+            if (took_ < least_) least_ = took_;                                                             \
+        }                                                                                                   \
+        EXPECT(least_ < (bound));                                                                           \
+    } while (0)
+
 #define UNDER_AN_ARBITER(test) BESIDE_AN_ARBITER(start_arbiter, SIGTERM, test)
 
 #endif
