@@ -25,7 +25,7 @@ from fractile.region.page import ContainerLimits
 from fractile.region.shared import FoundRegion
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
-SHARED = "shared"  # the folder in it that agents from before November 2026 let the container write
+SHARED = "shared"  # the folder in it that agents from before 25 November 2026 let the container write
 LIMITS = "limits"
 REGION = f"{SHARED}/region"  # all that the container may write: in its own file system, where possible
 
