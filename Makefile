@@ -10,6 +10,7 @@ ARGS ?=
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  make -C native help  list the targets of the library in C, its simulated driver and their tests"
 
 install: $(INSTALLED) ## install Fractile and its development tools into .venv
 	@:

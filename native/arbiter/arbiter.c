@@ -112,12 +112,12 @@ static void answer(struct node *n)
     close(fd);
 }
 
-static int print_status(const char *control, bool json)
+static int print_status(const char *control, const char *remedy, bool json)
 {
     char *text = NULL;
     size_t size = 0;
     int fd = unix_socket(control, false), next;
-    if (fd < 0) return fprintf(stderr, "fractile-arbiter: no arbiter answers at %s (%s); is it running with this --control?\n", control, strerror(errno)), 1;
+    if (fd < 0) return fprintf(stderr, "fractile-arbiter: no arbiter answers at %s (%s); %s\n", control, strerror(errno), remedy), 1;
     FILE *from = fdopen(fd, "r"), *all = open_memstream(&text, &size);
     while (from && all && (next = fgetc(from)) != EOF) fputc(next, all);
     if (from) fclose(from);
@@ -278,7 +278,7 @@ static int run(const char *root, const char *control, char **slices)
     if (!begin(&node, control) || (root[0] && !take_root(&node, root))) return 1;
     for (; *slices; slices++)
         if (slice_is_served(*slices)) return fprintf(stderr, "fractile-arbiter: another arbiter serves %s; one is enough for all cards\n", *slices), 1;
-        else if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
+        else if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s); fractile-slice create makes one, and `fractile-arbiter status DIR` asks a running arbiter\n", *slices, strerror(errno)), 1;
     bool told = serve(&node);
     end(&node, control);
     return told ? 0 : 1;
@@ -317,6 +317,7 @@ int main(int argc, char **argv)
         if (o == 'c' && (size_t)snprintf(control, sizeof control, "%s", optarg) >= sizeof control) return wrong("the path is too long: ", optarg);
         if (o == 'j') json = true;
         if (o == 'e') exclusive = true;
+        if (o == 'p' && atoi(optarg) < 1) return wrong("--parent is the number of a process, not ", optarg);
         if (o == 'p' && !end_with(optarg)) return fprintf(stderr, "fractile-arbiter: process %s is not the parent any more\n", optarg), 1;
     }
     bool status = optind < argc && !strcmp(argv[optind], "status");
@@ -325,8 +326,9 @@ int main(int argc, char **argv)
     if (status && !root[0] && !control[0]) return wrong("status needs DIR or --control SOCKET", "");
     if (json && !status) return wrong("--json goes with status", "");
     if (!root[0] && optind == argc) return wrong("which slices? expected --slices DIR, or slice directories", "");
+    const char *remedy = control[0] ? "is it running with this --control?" : "start it: fractile-arbiter --slices DIR";
     if (!control[0] && root[0] && !beside(root, control, sizeof control)) return 1;
-    if (status) return print_status(control, json);
+    if (status) return print_status(control, remedy, json);
     mallopt(M_MMAP_THRESHOLD, 16384); /* the status texts' memory goes back to the kernel; otherwise fragments stayed forever */
     return run(root, control, argv + optind);
 }

@@ -35,7 +35,8 @@ static inline void must(int result, const char *what)
     exit(1);
 }
 
-/* Prints a figure and returns whether it is within its bar. A bar of 0 means none: the figure is only printed. `unit` is ns, bytes or times. */
+/* `added` is the median of the differences of single rounds where there are such, so it is not always `with` - `base`.
+ * Prints a figure and returns whether it is within its bar. A bar of 0 means none: the figure is only printed. `unit` is ns, bytes or times. */
 static inline int report(const char *what, const char *unit, double base, double with, double added, double bar, const char *others)
 {
     int ok = bar == 0 || added <= bar;
@@ -44,6 +45,7 @@ static inline int report(const char *what, const char *unit, double base, double
     else printf("\"bar_%s\": null, ", unit);
     printf("\"ok\": %s, \"others\": \"%s\"}\n", ok ? "true" : "false", others);
     fflush(stdout);
+    if (!ok) fprintf(stderr, "bench: missed: %s: adds %.1f %s, bar %.0f\n", what, added, unit, bar);
     return ok;
 }
 

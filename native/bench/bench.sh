@@ -17,4 +17,9 @@ while [ ! -S "$work/limited/arbiter.sock" ]; do sleep 0.01; kill -0 "$arbiter" |
 FRACTILE_DIR=$work/limited "$OUT/bench/calls" "$OUT/simgpu/libcuda.so.1" "$OUT/interposer/libfractile.so" limited && three=0 || three=$?
 
 LD_LIBRARY_PATH=$OUT/bench/null "$OUT/bench/starts" "$OUT/bench/program" "$OUT/bench/idle" "$OUT/interposer/libfractile.so" && two=0 || two=$?
-[ "$one" = 0 ] && [ "$two" = 0 ] && [ "$three" = 0 ]
+if [ "$one" = 0 ] && [ "$two" = 0 ] && [ "$three" = 0 ]; then
+    echo "bench: every figure is within its bar" >&2
+else
+    echo "bench: figures above their bars, see the lines above that begin with 'bench: missed'; load $(cut -d' ' -f1 /proc/loadavg). The bars are for a machine that does nothing else" >&2
+    exit 1
+fi

@@ -8,7 +8,9 @@
  * receiving process that poll.
  *
  * Participants die (tests kill them) and block where the clock does not see it. If nothing has changed for some real milliseconds, a waiting
- * thread checks the threads that count as running: dead threads are removed, sleeping threads are parked. */
+ * thread checks the threads that count as running: dead threads are removed, sleeping threads are parked. A thread that sleeps for microseconds
+ * at a time, until another thread lets go of something, computes: it is parked only if it has slept without a break for a millisecond, or was
+ * found asleep for a second. */
 #include "clock.h"
 
 #include <errno.h>
@@ -32,6 +34,9 @@
 #define MAGIC 0x314b434f4c4356ull
 #define STALL_NS 3000000l /* real time before a waiting thread looks for the cause */
 #define STALLS_STUCK 700  /* stalls before a message is printed: about two seconds */
+#define ASLEEP_NS 1000000ull /* real time without a break after which a sleeping thread is parked */
+#define NAPPING_NS 1000000000ull /* the same for a thread that runs now and then, and was found asleep again and again */
+#define LOOKS_NS 100000000ull /* ... with less than this between two times */
 #define NEVER UINT64_MAX
 
 enum { OUT, RUNNING, WAITING, POLLING, PARKED };
@@ -42,6 +47,9 @@ struct thread {
     uint32_t key; /* offset, in its page, of the word that it waits for */
     _Atomic uint32_t at_lock; /* it waits for the page's lock: asleep there, it still counts as computing */
     uint64_t deadline;
+    /* When it was last found asleep, in real time; how often it had run then, and since when; since when it is found asleep again and again. */
+    uint64_t looked, runs, same_since, asleep_since;
+    bool naps; /* parked although it runs now and then */
 };
 
 struct page {
@@ -193,9 +201,10 @@ static bool asleep(const struct thread *t)
 }
 
 static char condition(const struct thread *t);
+static uint64_t runs(const struct thread *t);
 
 /* A thread that was parked because it slept elsewhere (for a lock of the program, for example), and no longer sleeps, computes. On a busy
- * machine it may take long until it reports that itself. */
+ * machine it may take long until it reports that itself. It is about to do so if it sleeps for the lock that the caller holds. */
 static void count_the_awakened(void)
 {
     for (uint32_t i = 0; i < page->high; i++) {
@@ -203,7 +212,8 @@ static void count_the_awakened(void)
         if (atomic_load(&t->state) != PARKED) continue;
         char now = condition(t);
         uint32_t parked = PARKED;
-        if (now == 'S' || now == 'T' || now == 'X' || now == 'Z') continue;
+        bool asleep = (now == 'S' || now == 'T') && !atomic_load(&t->at_lock) && (t->naps || runs(t) == t->runs);
+        if (now == 'X' || now == 'Z' || asleep) continue;
         if (atomic_compare_exchange_strong(&t->state, &parked, RUNNING)) page->running++;
     }
 }
@@ -262,6 +272,32 @@ static char condition(const struct thread *t)
     return (end = strrchr(text, ')')) && end[1] ? end[2] : 'X';
 }
 
+/* How often the thread was given a processor; 0 if the kernel does not say. */
+static uint64_t runs(const struct thread *t)
+{
+    char path[64], text[128];
+    unsigned long long count = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", t->pid, t->tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return sscanf(text, "%*u %*u %llu", &count) == 1 ? count : 0;
+}
+
+/* With the lock, for a thread that is asleep now. */
+static bool sleeps_on(struct thread *t)
+{
+    uint64_t now = clock_real.now(), count = runs(t);
+    if (!t->asleep_since || now - t->looked > LOOKS_NS) t->asleep_since = now;
+    if (!t->same_since || count != t->runs) t->same_since = now;
+    t->looked = now;
+    t->runs = count;
+    t->naps = now - t->asleep_since > NAPPING_NS;
+    return t->naps || now - t->same_since >= ASLEEP_NS;
+}
+
 /* A sleeping thread may be waiting for a lock that a computing thread holds; on a busy machine that takes long. */
 static bool any_thread_computes(void)
 {
@@ -278,8 +314,11 @@ static void look_after(struct thread *t)
     uint32_t state = atomic_load(&t->state);
     if (t == self || state == OUT) return;
     char now = condition(t);
-    if (now == 'X' || now == 'Z') settle(t, OUT);
-    else if (state == RUNNING && (now == 'S' || now == 'T') && !atomic_load(&t->at_lock)) settle(t, PARKED);
+    if (now == 'X' || now == 'Z') return settle(t, OUT);
+    if (state != RUNNING) return;
+    bool asleep = (now == 'S' || now == 'T') && !atomic_load(&t->at_lock);
+    if (!asleep) t->same_since = 0;
+    else if (sleeps_on(t)) settle(t, PARKED);
 }
 
 static void say_stuck(void)

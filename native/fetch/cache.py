@@ -32,7 +32,7 @@ def pip(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "pip", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
 
-def environment(directory: Path, packages: Sequence[str], *installs: Sequence[str]) -> None:
+def environment(directory: Path, packages: Sequence[str], *installs: Sequence[str], size: str = "") -> None:
     """``directory``/venv with the packages that these calls of `pip install` put there; made again if it contains
     other packages."""
     venv, done = directory / "venv", directory / "installed"
@@ -40,6 +40,7 @@ def environment(directory: Path, packages: Sequence[str], *installs: Sequence[st
     if done.is_file() and done.read_text() == wanted:
         return
     done.unlink(missing_ok=True)
+    print(f"fetching {', '.join(packages)} into {venv}{size}: once, a minute or more", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)], check=True)
     for words in installs:
         pip("--python", venv / "bin/python", "install", "--quiet", *words)

@@ -1,6 +1,6 @@
 """Puts PyTorch from PyPI into an environment of its own in the user's cache; run by `make -C native frameworks`.
 
-    frameworks.py DIRECTORY       DIRECTORY/venv: 2.6 GB to fetch, 4.3 GB unpacked; fetched once
+    frameworks.py DIRECTORY       DIRECTORY/venv, fetched once
 
 Only what PyTorch's libraries need to load is fetched; the runtime is tests/runtime. None of it becomes part of the
 repository.
@@ -25,12 +25,13 @@ PACKAGES = (
     "nvidia-nccl-cu12==2.26.2",
     "nvidia-nvjitlink-cu12==12.6.85",
 )
+SIZE = ", 2.6 GB to fetch, 4.4 GB on the disk"
 PURE = ("filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "numpy<2.3")
 
 
 def fetch(directory: Path) -> None:
     plain = "--no-cache-dir"
-    environment(directory, PACKAGES, (plain, *PURE), (plain, "--no-deps", "--only-binary=:all:", *PACKAGES))
+    environment(directory, PACKAGES, (plain, *PURE), (plain, "--no-deps", "--only-binary=:all:", *PACKAGES), size=SIZE)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 #ifndef FRACTILE_BASE_MESSAGE_H
 #define FRACTILE_BASE_MESSAGE_H
 
-enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_SAY_REACH, FR_SAY_IMAGE, FR_SAY_FOREIGN, FR_TOPICS };
+enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_SAY_REACH, FR_SAY_IMAGE, FR_SAY_FOREIGN, FR_SAY_CONTEXT, FR_TOPICS };
 void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The consequence of invalid files, and the remedy; --replace, because one of the two files exists in most cases. A directory

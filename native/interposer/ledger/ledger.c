@@ -33,6 +33,11 @@ static bool counts(int card) /* does it have an account? */
     return fr_process_join() && card >= 0 && card < (int)fr_shared.card_count;
 }
 
+void fr_refusal_count(int card)
+{
+    if (counts(card)) atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
+}
+
 CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct fr_retry *patience)
 {
     uint64_t units = units_of(worst);
@@ -42,7 +47,7 @@ CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct f
     /* A request for 0 bytes is always granted, even above the quota: the caller may ask for more inside the call, and hold what
      * others wait for. */
     if (units && unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units, patience)) {
-        atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
+        fr_refusal_count(card);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->card = card;

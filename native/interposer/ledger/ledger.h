@@ -30,6 +30,7 @@ struct fr_op {
 };
 CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
 CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct fr_retry *patience); /* for several attempts: oom_retry.h */
+void fr_refusal_count(int card); /* of a request that fr_op_begin let through: it counts those that it refuses */
 bool fr_op_try(struct fr_op *op, int card, uint64_t worst); /* without waiting; false: does not fit now, and no fr_op_end is needed */
 bool fr_op_more(struct fr_op *op, uint64_t bytes);  /* reserve more inside the operation; false: does not fit now */
 /* Makes these bytes of the reservation an operation of its own. A reservation for several is the sum of their fr_op_bytes. */

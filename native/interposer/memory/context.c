@@ -182,7 +182,7 @@ static CUresult make_one(struct fr_context_call *c)
     CUresult r;
     do {
         r = fr_context_reserve(&cost, 1, c->device, fr_eager_bytes(c->device), &patience);
-        if (r) return r;
+        if (r) return fr_context_refused(c->device, 1);
     } while (!fr_eager_begin(&libraries, c->device, &cost));
     r = c->go(c);
     if (r) {
@@ -202,7 +202,7 @@ static CUresult make_one(struct fr_context_call *c)
     REAL(cuCtxDestroy_v2)(*c->out);
     fr_eager_end(&libraries, NULL);
     fr_op_end(&cost.op, 0);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return kept ? CUDA_ERROR_OUT_OF_MEMORY : fr_context_refused(c->device, 1);
 }
 
 /* Another thread may change what is returned, so the driver writes it here. */

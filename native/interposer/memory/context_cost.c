@@ -12,9 +12,11 @@
  *     once, and was above the quota until then. */
 #include "memory/context_cost.h"
 
+#include "base/message.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
+#include "ledger/process.h"
 #include "memory/api_memory.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
@@ -76,6 +78,7 @@ static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, uns
     for (uint64_t hold = contexts * MOST; hold >= FR_GRANULE && cost->op.reserved < most; hold /= 2) fr_op_more(&cost->op, hold);
     if (cost->op.reserved <= cost->libraries) {
         fr_op_end(&cost->op, 0);
+        fr_refusal_count(at->card);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     fr_neighbours_note(at->card, &cost->neighbours);
@@ -119,7 +122,21 @@ bool fr_context_measure(struct fr_cost *cost)
     if (cost->bytes || card == FR_NO_CARD) return true;
     uint64_t figure = own_figure(cost);
     cost->bytes = figure ? figure : of_card(cost);
-    if (cost->bytes > cost->op.reserved && !fr_op_more(&cost->op, cost->bytes - cost->op.reserved)) return false;
-    if (figure && card < CARDS) atomic_store(&measured[card], figure);
-    return true;
+    if (figure && card < CARDS) atomic_store(&measured[card], figure); /* so the next one is refused before it is made */
+    bool fits = cost->bytes <= cost->op.reserved || fr_op_more(&cost->op, cost->bytes - cost->op.reserved);
+    if (!fits) fr_refusal_count(card);
+    return fits;
+}
+
+CUresult fr_context_refused(CUdevice device, unsigned contexts)
+{
+    int card = fr_card_of(device);
+    if (card == FR_NO_CARD || fr_process_state() != FR_ENFORCE) return CUDA_ERROR_OUT_OF_MEMORY; /* another line says why */
+    struct fr_quota quota;
+    fr_quota(card, &quota);
+    uint64_t used = fr_used(card), left = used < quota.may_hold ? quota.may_hold - used : 0, needed = contexts * known_size(card);
+    if (needed) fr_say(FR_SAY_CONTEXT, "a CUDA context is not made: it takes %llu MiB of the card, and %llu MiB of the quota of %llu MiB are free",
+                       (unsigned long long)needed >> 20, (unsigned long long)left >> 20, (unsigned long long)quota.memory >> 20);
+    else fr_say(FR_SAY_CONTEXT, "a CUDA context is not made: %llu MiB of the quota of %llu MiB are free", (unsigned long long)left >> 20, (unsigned long long)quota.memory >> 20);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -27,6 +27,7 @@ uint64_t fr_context_size(int card); /* the known size, or else the most that is 
 bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience); /* costs[0] has the libraries */
 bool fr_context_measure(struct fr_cost *cost);
+CUresult fr_context_refused(CUdevice device, unsigned contexts); /* says on stderr what did not fit; out of memory */
 
 extern _Atomic uint32_t fr_contexts_made; /* made or attempted, ever; counted before the driver is called */
 

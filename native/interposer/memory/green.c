@@ -50,6 +50,7 @@ static CUresult make(CUgreenCtx *out, void *description, CUdevice device, unsign
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     fr_op_end(&cost.op, r ? 0 : cost.bytes);
+    if (!kept) fr_context_refused(device, 1);
     CUcontext context = NULL;
     if (!r && fr_driver_has(FR_cuCtxFromGreenCtx) && !REAL(cuCtxFromGreenCtx)(&context, *out)) learn(*out, context);
     return r;

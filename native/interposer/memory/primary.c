@@ -168,13 +168,15 @@ static bool make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_c
     struct fr_load libraries;
     if (!fr_eager_begin(&libraries, c->device, cost)) return false;
     if ((*r = c->go(c))) fr_eager_end(&libraries, NULL);
-    if (!*r && !fr_context_measure(cost)) {
+    bool fits = *r || fr_context_measure(cost);
+    if (!fits) {
         undo(c);
         fr_eager_end(&libraries, NULL);
         *r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint64_t booked = *r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
     fr_op_end(&cost->op, booked);
+    if (!fits) fr_context_refused(c->device, 1);
     if (!*r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
     return true;
 }
@@ -222,7 +224,7 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
         fr_mutex_unlock(turn);
         if (living && !green) return r;
         if ((r = reserve(costs, c->device, living, green, &patience))) {
-            if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || last) return r;
+            if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || last) return fr_context_refused(c->device, green && !living ? 2 : 1);
             last = !fr_retry_wait(&patience); /* looks once more whether it exists now */
             continue;
         }

@@ -196,6 +196,36 @@ static void a_thread_that_joins_another_is_not_waited_for(void)
     EXPECT_EQ(clock_now(), began + 100 * MS);
 }
 
+/* As a thread does that waits for a lock of the library under test. */
+static void nap(int milliseconds)
+{
+    double until = seconds() + milliseconds / 1e3;
+    while (seconds() < until) usleep(20);
+    shared->times[0] = clock_now();
+}
+
+static void the_clock_stands_while_a_thread_sleeps_for_microseconds_at_a_time(void)
+{
+    for (int i = 0; i < 10; i++) {
+        uint64_t began = clock_now();
+        pid_t other = child(nap, 30);
+        clock_sleep_until(began + 3600000 * MS);
+        end_of(other);
+        EXPECT_EQ(shared->times[0], began);
+    }
+}
+
+static void a_thread_that_does_so_for_long_is_not_waited_for(void)
+{
+    uint64_t began = clock_now();
+    double from = seconds();
+    pid_t other = child(nap, 20000);
+    clock_sleep_until(began + 3600000 * MS);
+    EXPECT(seconds() - from < 15);
+    kill(other, SIGKILL);
+    end_of(other);
+}
+
 static void jump(int n)
 {
     uint64_t at = clock_now();
@@ -229,6 +259,8 @@ int main(void)
     RUN(a_signal_ends_a_poll);
     RUN(a_killed_participant_does_not_stop_the_clock);
     RUN(a_thread_that_joins_another_is_not_waited_for);
+    RUN(the_clock_stands_while_a_thread_sleeps_for_microseconds_at_a_time);
+    RUN(a_thread_that_does_so_for_long_is_not_waited_for);
     RUN(jumping_is_quick);
     FINISH;
 }
