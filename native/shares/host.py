@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -51,6 +52,11 @@ class Books:
     longest: dict[str, int] = field(default_factory=dict[str, int])  # us, of each tenant's iterations
     processor: dict[str, int] = field(default_factory=dict[str, int])  # ns, of each tenant and of the arbiter
     seconds: float = 0.0  # of real time
+
+    def silent(self, tenants: Sequence[Tenant]) -> list[int]:
+        """Those that should have worked, and launched nothing: a fault of the test, since no tenant gets nothing."""
+        idle = ["loop=idle" in t.work for t in tenants]
+        return [i for i in range(len(tenants)) if not idle[i] and self.gpu[i][-1] == 0 and self.launches[i][-1] == 0]
 
     def share(self, tenant: int, begin: int, end: int) -> float:
         """Part of the card's time from begin to end (ms, both sampled)."""

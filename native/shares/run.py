@@ -60,6 +60,8 @@ class Matrix:
 
     def judged(self, case: Case, mode: str, window: int) -> tuple[Verdict, float]:
         books = host.run(self.build, list(case.tenants), mode, window, judge.STEP if case.events else window)
+        if mode == "fractile" and (silent := books.silent(case.tenants)):
+            raise CaseFailed(f"tenants that did no work at all: {silent}")
         return judge.judge(case, books, self.references(case, window)), books.seconds
 
     def measure(self, case: Case, baseline: bool) -> Measured:

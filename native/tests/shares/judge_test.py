@@ -111,6 +111,12 @@ def test_the_figures_are_of_all_cases_and_a_missed_bar_is_named() -> None:
     assert any("worst" in m for m in judge.missed(found)) and not any("mean" in m for m in judge.missed(found))
 
 
+def test_a_tenant_that_launched_nothing_is_a_fault_of_the_test_and_not_a_share() -> None:
+    tenants = [Tenant(LOAD.words, 50), Tenant("loop=idle", 50)]
+    assert Books([0, 10000], [[0, 10000 * MS], [0, 0]], [[0, 10], [0, 0]]).silent(tenants) == []
+    assert Books([0, 10000], [[0, 0], [0, 0]], [[0, 0], [0, 0]]).silent(tenants) == [0]
+
+
 def test_the_table_is_the_same_every_time_and_holds_what_it_should() -> None:
     table = cases.table()
     assert table == cases.table() and len(table) >= 500
