@@ -14,6 +14,7 @@
 #define SILENT_NS 2000000000ull  /* a machine may be busy; a library that reports again says how long work ran meanwhile */
 #define LOST_NS 10000000000ull   /* a process that closed its connection and never came back may have become another program (exec) */
 #define LOOK_APART_NS 100000000ull
+#define LONGEST_REPORT 60000000000ull /* most time outside of turns that may still be reported */
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 /* If not, the silence may be due to the arbiter, which did not run. */
@@ -31,6 +32,16 @@ static void charge_since(struct node *n, uint32_t slice, uint32_t card, uint64_t
     uint64_t from = later(since, s->apart_until[card]);
     s->apart_until[card] = later(now, s->apart_until[card]);
     if (from < now && !seat->holds && !seat->late) schedule_used(&n->schedule, (uint32_t)s->card[card], slice, now - from, now);
+}
+
+/* One message reports at most the time that has passed and is not charged yet: all processes of a container together cannot have used more of a
+ * card. Otherwise a program could lift its own virtual time, and with it that of the card, as far as it likes. */
+void apart_reported(struct node *n, uint32_t slice, uint32_t card, uint64_t ns, uint64_t now)
+{
+    struct slice *s = &n->slices[slice];
+    uint64_t from = later(s->reported_until[card], now > LONGEST_REPORT ? now - LONGEST_REPORT : 0);
+    s->reported_until[card] = ns < now - from ? from + ns : now;
+    schedule_used(&n->schedule, (uint32_t)s->card[card], slice, s->reported_until[card] - from, now);
 }
 
 static void forget(struct node *n, struct peer *p)

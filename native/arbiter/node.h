@@ -11,7 +11,8 @@
 
 #define PEERS 16384          /* connections of all containers together */
 #define PEERS_OF_A_SLICE 1024
-#define MESSAGES_A_SECOND 20000 /* of one connection; more is a flood */
+#define MESSAGES_A_SECOND 20000 /* of one connection; more is a flood ... */
+#define MESSAGES_OF_A_SLICE 40000 /* ... and of all connections of a container: then each that sends more than an equal part floods */
 #define EVENTS 1024     /* entries of remembered trouble, one for each kind and container */
 #define LOOK_NS 1000000000ull /* between two readings of the time held; SHARE% is measured from the last but one */
 
@@ -53,6 +54,8 @@ struct slice {
     uint64_t held_back[FR_MAX_CARDS];    /* ... and its growth since the lease before, which the GRANT reports */
     uint32_t apart; /* number of peers with work outside of turns */
     uint64_t apart_until[FR_MAX_CARDS];  /* the seat is charged for such work up to this time */
+    uint64_t reported_until[FR_MAX_CARDS]; /* time up to here that was reported to have been used outside of turns is charged */
+    uint64_t second, heard; /* messages received from all its connections in this second */
     uint64_t held[2][FR_MAX_CARDS];      /* the seat's held_ns at the last look and at the one before */
 };
 
@@ -116,6 +119,7 @@ void peer_drop(struct node *n, uint32_t peer);
 void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now);
 
 /* apart.c: charges work that runs outside of turns */
+void apart_reported(struct node *n, uint32_t slice, uint32_t card, uint64_t ns, uint64_t now); /* a DONE reports time outside of turns */
 bool apart_hear(struct node *n, struct peer *p, const struct arbiter_message *m); /* a DONE arrived; false: it is nonsense */
 void apart_lose(struct node *n, struct peer *p, uint64_t in_turns); /* a living process lost its connection while it held turns of these cards */
 void apart_end(struct node *n, struct peer *p);                   /* the process has ended */

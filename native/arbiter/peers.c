@@ -18,7 +18,6 @@
 
 #define ROUND 16 /* most messages of one peer before the other peers' turn */
 #define SECOND 1000000000ull
-#define LONGEST_OUTSIDE (60 * SECOND) /* most time outside of turns that one message may report */
 
 static struct slice *slice_of(struct node *n, const struct peer *p) { return &n->slices[p->slice]; }
 
@@ -250,7 +249,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE || !apart_hear(n, p, m)) return false;
-    schedule_used(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->length_ns < LONGEST_OUTSIDE ? m->length_ns : LONGEST_OUTSIDE, clock_now());
+    apart_reported(n, p->slice, m->card, m->length_ns, clock_now());
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* for an earlier lease: it crossed the GRANT on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);
@@ -259,10 +258,17 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     return true;
 }
 
-static bool flood(struct peer *p, uint64_t now)
+static uint64_t heard_in_second(uint64_t *second, uint64_t *heard, uint64_t now)
 {
-    if (now / SECOND != p->second) p->second = now / SECOND, p->heard = 0;
-    return ++p->heard > MESSAGES_A_SECOND;
+    if (now / SECOND != *second) *second = now / SECOND, *heard = 0;
+    return ++*heard;
+}
+
+/* Each message costs the arbiter a microsecond or more, in which it serves nobody else. */
+static bool flood(struct slice *s, struct peer *p, uint64_t now)
+{
+    uint64_t of_peer = heard_in_second(&p->second, &p->heard, now), of_slice = heard_in_second(&s->second, &s->heard, now);
+    return of_peer > MESSAGES_A_SECOND || (of_slice > MESSAGES_OF_A_SLICE && of_peer > MESSAGES_OF_A_SLICE / s->peer_count);
 }
 
 void peer_hear(struct node *n, uint32_t index)
@@ -273,7 +279,7 @@ void peer_hear(struct node *n, uint32_t index)
         ssize_t size = clock_receive(p->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (size <= 0) return lose(n, index);
-        bool flooded = flood(p, clock_now());
+        bool flooded = flood(slice_of(n, p), p, clock_now());
         if (!flooded && size == sizeof m && obey(n, p, &m)) continue;
         event_note(n, slice_of(n, p)->path, p->pid, flooded ? EVENT_FLOOD : EVENT_NONSENSE);
         return lose(n, index);

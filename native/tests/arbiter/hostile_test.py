@@ -272,6 +272,35 @@ def test_a_flood_is_cut_off_and_neighbours_are_served_meanwhile() -> None:
         assert "one: flood" in node.events()
 
 
+def test_a_flood_over_many_connections_is_cut_off_too() -> None:
+    with two() as node:
+        flood, other = [node.client("one") for _ in range(200)], node.client("two")
+        message = struct.pack(LAYOUT, 1, DONE, 0, 0, 0, 0, 0, 0)
+        until, sent = time.monotonic() + 20, 0
+        while "one: flood" not in node.events():
+            assert time.monotonic() < until, sent
+            for client in flood:
+                try:
+                    for _ in range(30):
+                        client.socket.send(message, socket.MSG_DONTWAIT)
+                        sent += 1
+                except OSError:  # cut off, or its queue is full
+                    pass
+        other.granted()
+
+
+def test_a_program_that_reports_much_time_outside_of_turns_is_charged_no_more_than_has_passed() -> None:
+    with two() as node:
+        liar, honest = node.client("one"), node.client("two")
+        began = time.monotonic()
+        for _ in range(2000):
+            liar.say(DONE, length=60 * 10**9)
+        honest.granted()
+        liar.say(WANT)
+        debts = {s["slice"]: s["debtNs"] for card in node.status()["cards"] for s in card["slices"]}
+        assert 30e9 < debts["one"] < 61e9 + (time.monotonic() - began) * 1e9, debts
+
+
 def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -> None:
     with two() as node:
         many = [node.client("one") for _ in range(900)]
