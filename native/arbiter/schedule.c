@@ -239,12 +239,27 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
     memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
+/* A tenant that often pauses may be behind the others by one turn of one of them: it was there while that turn was used up, or it would have had
+ * it. If it is behind by more, it did not want the time. INT64_MIN: there are no others. */
+static int64_t a_turn_behind_others(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
+{
+    int64_t least = INT64_MAX, turn = 0;
+    for EACH_SEAT(s, card, i) {
+        const struct schedule_seat *o = &s->seats[card][i];
+        if (&s->seats[card][i] == t || !busy(o)) continue;
+        turn = larger(turn, (int64_t)(SCHEDULE_LONGEST + o->longest_overrun) * SCALE / o->terms.weight);
+        if (o->virtual_time < least) least = o->virtual_time;
+    }
+    return least == INT64_MAX ? INT64_MIN : least - turn;
+}
+
 /* While a tenant is away, its claim to time that others have had expires, at most as fast as it could have used that time. */
 void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
 {
-    int64_t floor = s->virtual_time[card] - (BURST + (int64_t)half_a_kernel(t)) * SCALE / t->terms.weight;
-    int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
+    int64_t credit = (BURST + (int64_t)half_a_kernel(t)) * SCALE / t->terms.weight, floor = s->virtual_time[card] - credit;
+    int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight), behind = a_turn_behind_others(s, card, t);
     if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* a tenant that was away for longer has saved up nothing */
+    if (behind != INT64_MIN) floor = larger(floor, behind - credit);
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 

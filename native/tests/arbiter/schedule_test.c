@@ -12,6 +12,8 @@ struct tenant {
     uint64_t kernel, busy_until, lease_until, from, to, gpu;
     bool holds, recalled, wants;
     bool hostile; /* never gives a lease back */
+    uint64_t pause, back; /* after each kernel it gives the card back, IDLE later, and does not want it before `back` */
+    bool pauses;
     uint64_t gang;
     uint32_t cards; /* number of the gang's cards that it holds now */
 };
@@ -21,6 +23,26 @@ static uint64_t now;
 static int count;
 
 static bool active(const struct tenant *t) { return now >= t->from && now < t->to; }
+
+#define IDLE 200000ull /* the library keeps the card for so long after a kernel, in case another follows */
+
+static void give_back(int i, bool wants)
+{
+    tenants[i].holds = tenants[i].pauses = false;
+    tenants[i].wants = wants;
+    schedule_done(&s, 0, (uint32_t)i, wants, now);
+}
+
+/* After a kernel: false if the tenant launches the next one. */
+static bool rests(int i)
+{
+    struct tenant *t = &tenants[i];
+    if (t->pauses) return give_back(i, false), true;
+    if (t->pause <= IDLE || !t->gpu || t->back >= t->busy_until) return false;
+    t->back = t->busy_until + t->pause;
+    t->busy_until += IDLE;
+    return t->pauses = true;
+}
 
 static void play_decisions(uint64_t *again)
 {
@@ -41,13 +63,11 @@ static void play(uint64_t length)
         uint64_t again = 0, next = end;
         for (int i = 0; i < count; i++) {
             struct tenant *t = &tenants[i];
-            if (!t->wants && !t->holds && active(t)) schedule_want(&s, 0, (uint32_t)i, 1, now), t->wants = true;
-            if (!t->holds || now < t->busy_until || t->hostile) continue;
+            if (!t->wants && !t->holds && active(t) && now >= t->back) schedule_want(&s, 0, (uint32_t)i, 1, now), t->wants = true;
+            if (!t->holds || now < t->busy_until || t->hostile || rests(i)) continue;
             bool over = t->recalled || (t->lease_until && now >= t->lease_until) || !active(t);
             if (over) {
-                t->holds = false;
-                t->wants = active(t);
-                schedule_done(&s, 0, (uint32_t)i, t->wants, now);
+                give_back(i, active(t));
             } else {
                 t->busy_until = now + t->kernel;
                 t->gpu += t->kernel;
@@ -59,6 +79,7 @@ static void play(uint64_t length)
             struct tenant *t = &tenants[i];
             if (t->holds && !t->hostile && t->busy_until < next) next = t->busy_until;
             if (t->from > now && t->from < next) next = t->from;
+            if (!t->holds && t->back > now && t->back < next) next = t->back;
             if (t->to > now && t->to < next) next = t->to;
         }
         now = next > now ? next : now + 1;
@@ -79,6 +100,14 @@ static void scene(int n, const struct schedule_terms *terms, const uint64_t *ker
 
 static double percent_of(int i, uint64_t length) { return 100.0 * (double)tenants[i].gpu / (double)length; }
 
+/* What a tenant got from now on. */
+static double percent_in(int i, uint64_t length)
+{
+    uint64_t before = tenants[i].gpu;
+    play(length);
+    return 100.0 * (double)(tenants[i].gpu - before) / (double)length;
+}
+
 static const uint64_t lengths[] = {2000, 20000, 300000, 3 * MS, 30 * MS, 100 * MS};
 #define LENGTHS 6
 
@@ -96,6 +125,28 @@ static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(v
                 EXPECT(off > -2 && off < 2);
                 EXPECT(sum > 98 && sum < 102);
             }
+}
+
+/* Time that a tenant did not ask for is not saved up, however short its pauses. */
+static void a_tenant_that_paused_between_its_kernels_does_not_keep_the_card_to_itself_later(void)
+{
+    static const struct { uint32_t weights[3]; uint64_t pause; } cases[] = {
+        {{49, 1, 50}, MS}, {{49, 1, 50}, 3 * MS}, {{70, 30, 0}, MS}, {{70, 30, 0}, 3 * MS}, {{90, 10, 0}, 9 * MS}, {{30, 70, 0}, MS}};
+    for (int c = 0; c < 6; c++) {
+        const uint32_t *w = cases[c].weights;
+        struct schedule_terms terms[] = {{w[0], 0, 0}, {w[1], 0, 0}, {w[2], 0, 0}};
+        uint64_t kernels[] = {MS, MS, MS};
+        int n = w[2] ? 3 : 2, last = n - 1;
+        scene(n, terms, kernels);
+        tenants[0].pause = cases[c].pause;
+        if (n == 3) tenants[2].from = now + 20 * SECOND;
+        play(20 * SECOND);
+        tenants[0].pause = 0;
+        double percent = percent_in(last, 2 * SECOND), due = 100.0 * w[last] / (w[0] + w[1] + w[2]);
+        EXPECT(percent > due / 2);
+        percent = percent_in(last, 4 * SECOND);
+        EXPECT(percent > due - 5);
+    }
 }
 
 /* Measured by each tenant's charges, divided by its weight. */
@@ -1018,6 +1069,7 @@ int main(void)
 {
     RUN(twenty_newcomers_that_never_give_a_turn_back_leave_a_guaranteed_tenant_most_of_its_share);
     RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
+    RUN(a_tenant_that_paused_between_its_kernels_does_not_keep_the_card_to_itself_later);
     RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);
     RUN(a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one);
