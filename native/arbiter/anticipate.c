@@ -1,33 +1,72 @@
-/* Keeps a card idle for a moment, so that a long kernel, which cannot be interrupted, does not begin just then.
+/* Keeps a card idle for a moment for a tenant that will be back. (Anticipatory scheduling: Iyer and Druschel, SOSP 2001, for disks.)
  *
- * A program that waits for its kernels is away between them, for as long as it takes to wake up. Suppose that it is behind its share, and
- * that the only waiting tenant has long kernels and is ahead. Then a whole long kernel would begin in each of these gaps. So the long kernel
- * waits for the tenant that has just been here: at most a fiftieth of its own length, for all gaps since its last turn together. No more of
- * the card's time is lost than that. (Anticipatory scheduling: Iyer and Druschel, SOSP 2001, for disks.) */
+ * A program that waits for its kernels is away between them. Suppose that it is behind its share, and the only waiting tenant is ahead. Then a
+ * whole turn of that tenant, with all that it has queued, would begin in each of these gaps. There are two reasons to wait:
+ *
+ *   - The tenant's pauses are short. If it has lately been away for less time than it had the card, the card waits for half as long again as it
+ *     is usually away, if the tenant is behind by some milliseconds. It pays for that time as if it had the card, so nobody else gets less than
+ *     its share.
+ *   - The other has long kernels, which cannot be interrupted. They wait for any tenant that has just been here: at most a fiftieth of their own
+ *     length, for all gaps since their last turn together. No more of the card's time is lost than that. */
 #include "schedule_parts.h"
 
 #define LONG SCHEDULE_GRACE
 #define PART 50
 
+#define MOST_AWAY 2500000ull /* a longer pause is not worth an idle card */
+#define WAKING 100000ull     /* how much later than usual a program may wake up */
+#define BEHIND 12000000ull   /* a tenant that is behind by 10 ms cuts short the turns of others (end_of_lease), and need not be waited for */
+
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Until when to wait for `j`; 0: do not wait for it. */
-static uint64_t worth_waiting_until(const struct schedule *s, uint32_t card, const struct schedule_seat *j, const struct schedule_seat *t, uint64_t most, uint64_t now)
+static uint64_t mean(uint64_t before, uint64_t value) { return before ? before - before / 4 + value / 4 : value; }
+
+/* The tenant wants the card again. */
+void schedule_note_pause(struct schedule_seat *t, uint64_t now)
+{
+    if (!t->left_at) return;
+    t->pause_ns = mean(t->pause_ns, sooner(now - t->left_at, 4 * MOST_AWAY));
+    t->visit_ns = mean(t->visit_ns, t->held_ns - t->held_before);
+    t->held_before = t->held_ns;
+}
+
+static bool pauses_shortly(const struct schedule_seat *t) { return t->pause_ns && t->pause_ns < MOST_AWAY && t->pause_ns < t->visit_ns; }
+
+/* How long after it left the tenant is waited for. */
+static uint64_t usual(const struct schedule_seat *t) { return t->pause_ns + t->pause_ns / 2 + WAKING; }
+
+/* Until when to wait for `j`, which must be behind `t` by `least` of its own time or more; 0: do not wait for it. */
+static uint64_t worth_waiting_until(const struct schedule *s, uint32_t card, const struct schedule_seat *j, const struct schedule_seat *t, uint64_t most, uint64_t least, uint64_t now)
 {
     if (!j->present || busy(j) || !has_credit(j) || !j->left_at || now >= j->left_at + most) return 0;
     if (j->terms.priority < t->terms.priority) return 0;
     struct schedule_seat back = *j;
     schedule_come_back(s, card, &back, now);
-    return schedule_claim(&back) < schedule_claim(t) ? j->left_at + most : 0;
+    return schedule_claim(&back) + (int64_t)(least * 100 / j->terms.weight) < schedule_claim(t) ? j->left_at + most : 0;
+}
+
+/* True: the card waits for a tenant whose pauses are short. */
+static bool waits_for_one(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t now, uint64_t *again)
+{
+    for EACH_SEAT(s, card, i) {
+        struct schedule_seat *j = &s->seats[card][i];
+        uint64_t until = j == t || !pauses_shortly(j) ? 0 : worth_waiting_until(s, card, j, t, usual(j), BEHIND, now);
+        if (!until) continue;
+        s->awaited[card] = (int16_t)i; /* until the next charge, which it pays */
+        *again = sooner(*again, until);
+        return true;
+    }
+    return false;
 }
 
 bool schedule_anticipates(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, uint64_t *again)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     uint64_t most = t->longest_overrun / PART, until = 0;
+    if (waits_for_one(s, card, t, now, again)) return true;
     if (t->longest_overrun < LONG || t->held_off_ns >= most) return false;
     for EACH_SEAT(s, card, i)
-        if (i != tenant) until = later(until, worth_waiting_until(s, card, &s->seats[card][i], t, most, now));
+        if (i != tenant) until = later(until, worth_waiting_until(s, card, &s->seats[card][i], t, most, 0, now));
     if (!until) return false;
     t->held_off = true; /* the next charge counts it */
     *again = sooner(*again, sooner(until, now + most - t->held_off_ns));

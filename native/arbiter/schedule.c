@@ -13,7 +13,7 @@ void schedule_init(struct schedule *s)
     for (uint32_t card = 0; card < SCHEDULE_CARDS; card++)
         for EACH_SEAT(s, card, i) memset(&s->seats[card][i], 0, sizeof(struct schedule_seat));
     memset(s, 0, offsetof(struct schedule, seat_of));
-    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY, s->patience[i] = SCHEDULE_PATIENCE;
+    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = s->awaited[i] = NOBODY, s->patience[i] = SCHEDULE_PATIENCE;
 }
 
 
@@ -109,11 +109,13 @@ static void divide(const struct schedule_seat *draining, struct parts *p, uint64
     p->both = now - draining->charged_at - slices;
 }
 
-/* The card is idle because it is reserved for a gang that waits for another card. The gang pays, since others could have used the card. */
+/* The card is idle because it is reserved for a gang that waits for another card, or waits for a tenant that pauses. That tenant pays, since
+ * others could have used the card. */
 static void charge_for_idling(struct schedule *s, uint32_t card, uint64_t now)
 {
-    if (s->reserved[card] == NOBODY) return;
-    struct schedule_seat *t = &s->seats[card][s->reserved[card]];
+    int tenant = s->reserved[card] != NOBODY ? s->reserved[card] : s->awaited[card];
+    if (tenant == NOBODY) return;
+    struct schedule_seat *t = &s->seats[card][tenant];
     if (t->present) t->virtual_time += (int64_t)((now - t->charged_at) * SCALE / t->terms.weight);
 }
 
@@ -138,6 +140,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
     if (!parts.users) charge_for_idling(s, card, now), parts.users = 1;
+    s->awaited[card] = NOBODY;
     if (draining && tenants > 1) divide(draining, &parts, now);
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
@@ -281,6 +284,7 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     if (t->wants) return;
     if (!t->holds && !t->late) {
         schedule_come_back(s, card, t, now);
+        schedule_note_pause(t, now);
         t->stint_at = now;
     }
     t->wants = true;

@@ -71,6 +71,8 @@ struct schedule_seat {
     uint64_t behind;    /* when that turn should be over; 0: it is over, or there was none */
     uint64_t sooner_by; /* how much sooner than predicted that turn was over */
     bool early;         /* that turn is over already, and this tenant was not notified yet */
+    uint64_t pause_ns, visit_ns; /* means of its last absences, and of the times that it had the card in between */
+    uint64_t held_before;        /* held_ns when it came last */
     bool held_off;        /* since the last charge, its long kernel waits for a tenant that has just been here (anticipate.c) ... */
     uint64_t held_off_ns; /* ... and the time that it has waited so since its last turn */
     uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the longest of its recent leases */
@@ -83,6 +85,7 @@ struct schedule_seat {
 struct schedule {
     uint32_t cards, tenants; /* highest number in use + 1 */
     int16_t holder[SCHEDULE_CARDS], reserved[SCHEDULE_CARDS]; /* tenant; -1: none */
+    int16_t awaited[SCHEDULE_CARDS]; /* tenant for which the idle card waits, since the last charge (anticipate.c); -1: none */
     int64_t virtual_time[SCHEDULE_CARDS];
     bool exclusive;         /* never share a card at the same time */
     bool open[SCHEDULE_CARDS]; /* all tenants that want the card have it together; there is no holder */

@@ -23,7 +23,9 @@ uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct sc
 /* Takes an unexpected overrun, since the turn's end at `since`, from the card's patience. */
 void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t since, uint64_t now);
 
-/* anticipate.c. True: the tenant gets no turn now, but may at *again. */
+/* anticipate.c */
+void schedule_note_pause(struct schedule_seat *t, uint64_t now);
+/* True: the tenant gets no turn now, but may at *again. */
 bool schedule_anticipates(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, uint64_t *again);
 
 /* shared_turns.c */

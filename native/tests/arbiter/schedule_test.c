@@ -13,7 +13,7 @@ struct tenant {
     bool holds, recalled, wants;
     bool hostile; /* never gives a lease back */
     uint64_t pause, back; /* after each kernel it gives the card back, IDLE later, and does not want it before `back` */
-    bool pauses;
+    bool launched, pauses;
     uint64_t gang;
     uint32_t cards; /* number of the gang's cards that it holds now */
 };
@@ -28,7 +28,7 @@ static bool active(const struct tenant *t) { return now >= t->from && now < t->t
 
 static void give_back(int i, bool wants)
 {
-    tenants[i].holds = tenants[i].pauses = false;
+    tenants[i].holds = tenants[i].pauses = tenants[i].launched = false;
     tenants[i].wants = wants;
     schedule_done(&s, 0, (uint32_t)i, wants, now);
 }
@@ -38,7 +38,7 @@ static bool rests(int i)
 {
     struct tenant *t = &tenants[i];
     if (t->pauses) return give_back(i, false), true;
-    if (t->pause <= IDLE || !t->gpu || t->back >= t->busy_until) return false;
+    if (t->pause <= IDLE || !t->launched) return false;
     t->back = t->busy_until + t->pause;
     t->busy_until += IDLE;
     return t->pauses = true;
@@ -71,6 +71,7 @@ static void play(uint64_t length)
             } else {
                 t->busy_until = now + t->kernel;
                 t->gpu += t->kernel;
+                t->launched = true;
             }
         }
         play_decisions(&again);
@@ -125,6 +126,26 @@ static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(v
                 EXPECT(off > -2 && off < 2);
                 EXPECT(sum > 98 && sum < 102);
             }
+}
+
+/* The neighbour launches without waiting. Kernel and pause, us; what the tenant does alone, percent; its weight. */
+static void short_pauses_between_kernels_do_not_cost_a_tenant_its_share(void)
+{
+    static const struct { uint64_t kernel, pause; double alone; uint32_t weight; } cases[] = {
+        {1000, 300, 76.9, 90}, {1000, 300, 76.9, 50}, {1000, 1000, 50, 90}, {5000, 1000, 83.3, 90}, {500, 400, 55.6, 70}, {2000, 1500, 57.1, 50}};
+    for (int c = 0; c < 6; c++) {
+        struct schedule_terms terms[] = {{cases[c].weight, 0, 0}, {100 - cases[c].weight, 0, 0}};
+        uint64_t kernels[] = {cases[c].kernel * 1000, MS};
+        scene(2, terms, kernels);
+        tenants[0].pause = cases[c].pause * 1000;
+        play(SECOND);
+        double due = cases[c].weight * cases[c].alone / 100;
+        uint64_t before[] = {tenants[0].gpu, tenants[1].gpu};
+        play(10 * SECOND);
+        double tenant = (double)(tenants[0].gpu - before[0]) / (double)(10 * SECOND) * 100, other = (double)(tenants[1].gpu - before[1]) / (double)(10 * SECOND) * 100;
+        printf("     %d/%d us, weight %d: %.1f percent (%.1f alone), its neighbour %.1f\n", (int)cases[c].kernel, (int)cases[c].pause, (int)cases[c].weight, tenant, cases[c].alone, other);
+        EXPECT(tenant > due - 5 && other > 100 - cases[c].weight - 2);
+    }
 }
 
 /* Time that a tenant did not ask for is not saved up, however short its pauses. */
@@ -1069,6 +1090,7 @@ int main(void)
 {
     RUN(twenty_newcomers_that_never_give_a_turn_back_leave_a_guaranteed_tenant_most_of_its_share);
     RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
+    RUN(short_pauses_between_kernels_do_not_cost_a_tenant_its_share);
     RUN(a_tenant_that_paused_between_its_kernels_does_not_keep_the_card_to_itself_later);
     RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);
