@@ -653,6 +653,7 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
     struct schedule_seat *t = &s->seats[card][tenant];
     int before = last_to_drain(s, card, now);
     uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
+    if (!until && schedule_expects(s, card, tenant, now)) until = begins + SCHEDULE_LEAST;
     if (limited(t)) {
         uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;

@@ -25,6 +25,7 @@ void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedu
 
 /* anticipate.c */
 void schedule_note_pause(struct schedule_seat *t, uint64_t now);
+bool schedule_expects(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now); /* the tenant's turn should be short */
 /* True: the tenant gets no turn now, but may at *again. */
 bool schedule_anticipates(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, uint64_t *again);
 
