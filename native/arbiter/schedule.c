@@ -242,15 +242,16 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
     memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
-/* A tenant that often pauses may be behind the others by one turn of one of them: it was there while that turn was used up, or it would have had
- * it. If it is behind by more, it did not want the time. INT64_MIN: there are no others. */
+/* However short its pauses are, a tenant may be behind the others by no more than one turn of one of them, with its overrun. What it is behind
+ * beyond that is time that it did not want. INT64_MIN: there are no others. */
 static int64_t a_turn_behind_others(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     int64_t least = INT64_MAX, turn = 0;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *o = &s->seats[card][i];
         if (&s->seats[card][i] == t || !busy(o)) continue;
-        turn = larger(turn, (int64_t)(SCHEDULE_LONGEST + o->longest_overrun) * SCALE / o->terms.weight);
+        uint64_t overrun = o->overrun_ns > o->longest_overrun ? o->overrun_ns : o->longest_overrun;
+        turn = larger(turn, (int64_t)(SCHEDULE_LONGEST + overrun) * SCALE / o->terms.weight);
         if (o->virtual_time < least) least = o->virtual_time;
     }
     return least == INT64_MAX ? INT64_MIN : least - turn;
