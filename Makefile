@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo docs drawings reference test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
+.PHONY: help install demo docs drawings reference check test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ $(INSTALLED): pyproject.toml constraints.txt hack/install.sh
 
 demo: $(INSTALLED) ## start a local cluster and demonstrate Fractile on it
 	@$(BIN)/fractile demo $(ARGS)
+
+check: $(INSTALLED) ## the daily loop: format, style, types and the quick tests, in about three minutes
+	@hack/test.sh check
 
 test: $(INSTALLED) ## run all checks and tests, including end to end
 	@hack/test.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs all checks and tests and stops at the first failure; with the argument "lint", runs only the checks.
+# Runs all checks and tests and stops at the first failure; with the argument "lint", runs only the checks; with "check", these and the
+# quick tests of the Python code, which start no cluster and no C compiler.
 # A check that passes prints one line; the tests show pytest's own output, and its closing line comes last. The types
 # are checked while the first tests run, because these leave a core free.
 # The tests in C measure shares of time, among other things, so nothing else runs beside them. The tests in Python
@@ -155,6 +156,15 @@ native() { # the tests in C: shows every failure, and otherwise only skipped tes
 check "format (ruff)" "$bin/ruff" format --check --quiet .
 check "style (ruff)" "$bin/ruff" check --quiet .
 check "rings (import-linter)" "$bin/lint-imports"
+if [ "${1:-}" = check ]; then
+    behind types "$bin/pyright"
+    slow=(tests/e2e tests/agent tests/charts tests/contract tests/main tests/versions)
+    FRACTILE_QUICK=1 tests "unit, property (pytest)" tests "${slow[@]/#/--ignore=}" -m "not slow" -q
+    checked types "types (pyright)"
+    echo
+    cat "$summary"
+    exit 0
+fi
 check "links of the pages (sphinx)" make docs
 if [ "${1:-}" = lint ]; then
     check "types (pyright)" "$bin/pyright"

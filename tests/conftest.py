@@ -12,7 +12,9 @@ settings.register_profile("fractile", deadline=None)
 # A mutant is killed by the first example that fails; to look for a smaller one takes many times as long.
 settings.register_profile("mutants", deadline=None, phases=(Phase.explicit, Phase.generate))
 _MUTANTS = bool(os.environ.get("FRACTILE_MUTANTS"))  # set by tests/mutants
-settings.load_profile("mutants" if _MUTANTS else "fractile")
+settings.register_profile("quick", deadline=None, max_examples=20)
+_QUICK = bool(os.environ.get("FRACTILE_QUICK"))  # set by `make check`
+settings.load_profile("mutants" if _MUTANTS else "quick" if _QUICK else "fractile")
 
 
 @pytest.hookimpl(trylast=True)

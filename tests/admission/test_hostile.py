@@ -13,6 +13,8 @@ from tests.admission.world import answered, webhook
 from tests.hostile_pods import REVIEWED, SHAPES, just_read, review
 from tests.processor import spent
 
+pytestmark = pytest.mark.slow
+
 BAR = 0.1  # seconds of a processor, of which nothing else runs in that event loop
 
 

@@ -24,6 +24,8 @@ from fractile.admission.app import application
 from tests.admission.openapi import document
 from tests.admission.world import answered, patch_of, webhook
 
+pytestmark = pytest.mark.slow
+
 SLOW = [
     HealthCheck.too_slow,
     HealthCheck.function_scoped_fixture,

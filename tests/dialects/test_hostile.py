@@ -17,6 +17,8 @@ from tests.builders import container, pod
 from tests.hostile_pods import SHAPES, STORED
 from tests.processor import spent
 
+pytestmark = pytest.mark.slow
+
 BAR = 0.1  # seconds of a processor
 GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
 

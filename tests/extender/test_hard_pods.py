@@ -20,6 +20,8 @@ from fractile.policy.cards.reasons import too_hard
 from fractile.wire.fractile.resource_class import DEVICE_SLOT
 from tests.builders import by_class, by_memory, by_slots, card, cluster, device, in_use, on_card, request
 
+pytestmark = pytest.mark.slow
+
 SIZE = 16276
 STALL = 0.5  # seconds of processor time; measured 0.1. The bar allows for a machine that does other things too
 

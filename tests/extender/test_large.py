@@ -18,6 +18,8 @@ from fractile.model.units import MemoryUnit
 from tests.builders import in_use, pod
 from tests.main.plane import Plane, plane
 
+pytestmark = pytest.mark.slow
+
 LONG = 0.2  # seconds without a turn of the loop
 FULL = 16276
 

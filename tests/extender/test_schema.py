@@ -27,6 +27,8 @@ from tests.builders import in_use
 from tests.extender.openapi import document
 from tests.main.plane import plane
 
+pytestmark = pytest.mark.slow
+
 SLOW = [
     HealthCheck.too_slow,
     HealthCheck.function_scoped_fixture,

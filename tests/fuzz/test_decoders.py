@@ -20,6 +20,8 @@ from fractile.errors import WireError
 from tests.fuzz import inputs, seeds
 from tests.fuzz.decoders import AMOUNTS, NONE_OF_THEM, Decoder, decoders, uncallable
 
+pytestmark = pytest.mark.slow
+
 LONGER = int(os.environ.get("FRACTILE_FUZZ", "0"))
 EXAMPLES = 40 * max(1, LONGER)
 LONGEST = 10.0  # seconds for one input, traced by hypothesis; a decoder that needs more could be used to stop a program

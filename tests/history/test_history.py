@@ -12,6 +12,8 @@ from tests.history.shapes import card, pod
 from tests.history.shrink import shrink
 from tests.history.store import CARDS, PODS, Object
 
+pytestmark = pytest.mark.slow
+
 _SLOW = 5 * 60.0
 
 

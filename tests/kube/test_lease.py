@@ -15,6 +15,8 @@ from fractile.kube.lease import LeaderElector, LeaseTiming
 from fractile.wire.kubernetes.objects import Lease
 from tests.fakes.apiserver import FakeApiServer, Fault
 
+pytestmark = pytest.mark.slow
+
 FAST = LeaseTiming(duration=1.0, deadline=0.4, retry=0.05, look=0.05)  # the lease's own duration is whole seconds
 LEASE = paths.lease("system", "lead")
 

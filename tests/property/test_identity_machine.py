@@ -42,6 +42,8 @@ from tests.agent.planner import CARDS, OTHERS, POD, Planner
 from tests.agent.world import Asks, World, world
 from tests.fakes.apiserver import Fault
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("FRACTILE_IDENTITY_EXAMPLES", "12"))
 PATIENCE = 30.0  # seconds
 UNCONFIRMED = "has not confirmed the change"  # kubelet's choice has no room: the pod waits until somebody deletes one

@@ -17,6 +17,8 @@ from tests.perf.memory import memory_of
 from tests.serving.scheduler_client import Authorities, SchedulerClient
 from tests.serving.siege import besieged
 
+pytestmark = pytest.mark.slow
+
 SLOW, BODIES = 600, 24
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # pods, which do not share kube-scheduler's address
 GROWTH = 100.0  # MB; 24 bodies of 52 MiB are 1,300

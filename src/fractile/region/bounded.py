@@ -5,8 +5,9 @@
     <token>/region.fs         unmounted: the file stays, in a file system that has no other name
 
 So a container reaches one file, which cannot grow, and no other process reaches it by a path that allows execution.
-Agents from before 25 November 2026 let a container write the folder ``shared``: a container that still has it may put a
-link there at any moment. So the mount point is opened, checked, and mounted on through its descriptor, never by its path.
+Agents from before 25 November 2026 let a container write the folder ``shared``: a container that still has it may put
+a link there at any moment. So the mount point is opened, checked, and mounted on through its descriptor, never by its
+path.
 
 Quotas are not generally available on nodes (XFS and ext4 need a mount option, overlay and btrfs have others). A memfd
 cannot be mounted and would end with the agent; a mount stays until it is removed, even if the agent restarts. The

@@ -31,6 +31,8 @@ from tests.policy.cards.machines import (
 from tests.policy.cards.test_bandwidth import best_by_trying
 from tests.processor import spent
 
+pytestmark = pytest.mark.slow
+
 Positions = tuple[int, ...]
 
 
