@@ -274,6 +274,15 @@ CUcontext fr_gate_context_of(CUstream stream)
     return of != current ? of : NULL;
 }
 
+/* A thread without a current context may launch into a stream that it names: the stream's context, if so. */
+static CUcontext context_where_none_is_current(CUstream stream)
+{
+    CUcontext of = NULL, current = NULL;
+    if (REAL(cuCtxGetCurrent)(&current) || current) return NULL;
+    bool made = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+    return made && !fr_stream_is_capturing(stream) && !REAL(cuStreamGetCtx)(stream, &of) ? of : NULL;
+}
+
 /* Where contexts may come and go unseen, the stream's card is looked up with every batch. */
 static void look_up_again(struct fr_stream_state *st)
 {
@@ -299,7 +308,10 @@ void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
     CUcontext before = NULL;
     t->context = fr_gate_context_of(w->stream);
-    if (likely(!t->context)) return enter(t, w);
+    if (likely(!t->context)) {
+        enter(t, w);
+        if (likely(t->card) || !(t->context = context_where_none_is_current(w->stream))) return;
+    }
     t->card = NULL;
     REAL(cuCtxGetCurrent)(&before);
     if (REAL(cuCtxSetCurrent)(t->context)) return;

@@ -67,18 +67,22 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
     return shape(c->gridDimX, c->gridDimY, c->gridDimZ, (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ, c->sharedMemBytes);
 }
 
+/* Another thread may change the structure during the call, so the driver gets the copy that was looked at. */
 #define EXTENDED(name, own)                                                                                                            \
     static __attribute__((noinline)) CUresult name##_paced(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)     \
     {                                                                                                                                  \
-        struct fr_work w = {(uintptr_t)f, shape_of_config(c), c->hStream, own, 0};                                                     \
-        PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
+        CUlaunchConfig mine = *c;                                                                                                      \
+        struct fr_work w = {(uintptr_t)f, shape_of_config(&mine), mine.hStream, own, 0};                                               \
+        PACED(w, REAL(name)(&mine, f, parameters, extra));                                                                             \
     }                                                                                                                                  \
     static __attribute__((noinline)) CUresult name##_with_care(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) \
     {                                                                                                                                  \
-        if (c && unlikely(fr_attributes_name_own(c))) return CUDA_ERROR_INVALID_HANDLE;                                                \
-        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
+        if (!c) return REAL(name)(c, f, parameters, extra);                                                                            \
+        CUlaunchConfig mine = *c;                                                                                                      \
+        if (unlikely(fr_attributes_name_own(&mine))) return CUDA_ERROR_INVALID_HANDLE;                                                 \
+        CUresult used = fr_function_used(f, mine.hStream);                                                                             \
         if (unlikely(used)) return used;                                                                                               \
-        return !c || fr_unpaced() ? REAL(name)(c, f, parameters, extra) : name##_paced(c, f, parameters, extra);                       \
+        return fr_unpaced() ? REAL(name)(&mine, f, parameters, extra) : name##_paced(&mine, f, parameters, extra);                     \
     }                                                                                                                                  \
     HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
     {                                                                                                                                  \

@@ -192,7 +192,8 @@ static enum found connect_to_arbiter(struct client *me)
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }
-    fr_say(FR_SAY_REACH, "the arbiter at %s/" ARBITER_SOCKET " cannot be reached (error %d; 24: no file descriptor is free): launches wait until it can", fr_shared.directory, why);
+    const char *what = why == EMFILE || why == ENFILE ? "no file descriptor is free" : why == ENOENT ? "the process does not see its directory" : "see errno(3)";
+    fr_say(FR_SAY_REACH, "the arbiter at %s/" ARBITER_SOCKET " cannot be reached (error %d: %s): launches wait until it can", fr_shared.directory, why, what);
     return CANNOT_REACH;
 }
 

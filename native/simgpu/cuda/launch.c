@@ -74,7 +74,7 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
 {
     struct sim_ctx *c;
     struct sim_item item;
-    CUresult r = sim_enter_context(&c);
+    CUresult r = sim_enter_for(handle, &c);
     if (r) return r;
     if (!SIM_VALID(f, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_stream *st = sim_stream_of(c, handle);

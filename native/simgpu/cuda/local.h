@@ -193,6 +193,7 @@ void sim_disturb(void);
 
 /* stream.c */
 struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle);
+CUresult sim_enter_for(CUstream handle, struct sim_ctx **ctx); /* like sim_enter_context; without a current context, in the stream's own */
 struct sim_stream *sim_stream_new(void);    /* not initialised yet */
 void sim_stream_gone(struct sim_stream *st); /* no pointer to it may remain */
 void sim_stream_init(struct sim_ctx *ctx, struct sim_stream *st, unsigned flags, int priority);

@@ -59,6 +59,17 @@ struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle)
     return SIM_VALID(handle, STREAM) && SIM_VALID(handle->ctx, CTX) ? handle : NULL;
 }
 
+/* A stream that the program has made has a context, even if none is current. */
+CUresult sim_enter_for(CUstream handle, struct sim_ctx **ctx)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    bool made = (uintptr_t)handle > 2 && SIM_VALID(handle, STREAM);
+    *ctx = sim_current() || !made ? sim_current() : handle->ctx;
+    r = sim_context_check(*ctx);
+    return r ? sim_leave(r) : CUDA_SUCCESS;
+}
+
 /* If a blocking stream shares its queue with a non-blocking one, both are blocking: a false dependency, as on a card with fewer queues than
  * the program has streams. */
 static void order(struct sim_stream *st, struct sim_item *item)
@@ -187,7 +198,7 @@ void sim_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, ui
 static CUresult enter_stream(CUstream handle, struct sim_stream **st)
 {
     struct sim_ctx *c;
-    CUresult r = sim_enter_context(&c);
+    CUresult r = sim_enter_for(handle, &c);
     if (r) return r;
     *st = sim_stream_of(c, handle);
     return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);

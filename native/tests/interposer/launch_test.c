@@ -350,6 +350,22 @@ static void two_processes_share_one_limit(void)
     EXPECT(took > 2 * LONG_ENOUGH * 0.8);
 }
 
+static CUstream named;
+static CUresult into_a_named_stream(void) { return spin_in(spin, KERNEL_US, named); }
+
+/* The stream's context is taken. */
+static void a_launch_without_a_current_context_counts(void)
+{
+    get_ready();
+    EXPECT_EQ(cuStreamCreate(&named, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+    double from = seconds();
+    for (int i = 0; i < KERNELS; i++) EXPECT_EQ(into_a_named_stream(), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT(seconds() - from > LONG_ENOUGH);
+}
+
 static void a_program_that_closes_all_descriptors_goes_on(void)
 {
     get_ready();
@@ -439,6 +455,7 @@ int main(void)
     UNDER_AN_ARBITER(a_stream_that_waits_for_a_later_launch_causes_no_hang);
     UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
     UNDER_AN_ARBITER(two_processes_share_one_limit);
+    UNDER_AN_ARBITER(a_launch_without_a_current_context_counts);
     UNDER_AN_ARBITER(a_program_that_closes_all_descriptors_goes_on);
     UNDER_AN_ARBITER(an_idle_program_wakes_no_thread);
     IN(LIMITED, without_an_arbiter_all_goes_at_full_speed);
