@@ -127,6 +127,19 @@ static CUresult create_now(struct creation *c, const struct fr_place *at, struct
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* It holds no memory of its own; its tiles end with it, or with its context. */
+static CUresult create_unbacked(struct creation *c)
+{
+    struct fr_place at;
+    struct fr_user user;
+    if (!fr_place_here(&at)) return at.error;
+    fr_user_begin(&user, at.card);
+    CUresult r = c->go(c);
+    if (!r) fr_tiles_made(c->handle, at.context);
+    fr_user_end(&user);
+    return r;
+}
+
 static CUresult create(struct creation *c, struct shape shape, bool backed)
 {
     struct fr_place at;
@@ -134,7 +147,7 @@ static CUresult create(struct creation *c, struct shape shape, bool backed)
     struct fr_user user;
     struct fr_question question;
     uint64_t size = bytes_of(shape, c->levels);
-    if (!backed) return c->go(c);
+    if (!backed) return create_unbacked(c);
     if (!fr_place_here(&at)) return at.error;
     CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
@@ -252,18 +265,18 @@ static CUresult real_mipmap(uint64_t handle) { return REAL(cuMipmappedArrayDestr
 
 HOOK CUresult cuArrayDestroy(CUarray array)
 {
-    struct fr_release tiles;
+    struct fr_tiles_end tiles;
     fr_tiles_begin(&tiles, array);
     CUresult r = destroy(FR_ARRAY, (uintptr_t)array, real_array);
-    fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
+    fr_tiles_end(&tiles, r == CUDA_SUCCESS);
     return r;
 }
 
 HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    struct fr_release tiles;
+    struct fr_tiles_end tiles;
     fr_tiles_begin(&tiles, array);
     CUresult r = destroy(FR_MIPMAP, (uintptr_t)array, real_mipmap);
-    fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
+    fr_tiles_end(&tiles, r == CUDA_SUCCESS);
     return r;
 }

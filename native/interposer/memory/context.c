@@ -311,21 +311,13 @@ static CUresult end_in_turn(struct fr_context_call *c)
     return r;
 }
 
-static CUresult end(struct fr_context_call *c)
+CUresult fr_context_end(struct fr_context_call *c)
 {
     bool turn = fr_eager_ends();
     CUresult r = end_in_turn(c);
     fr_eager_ended(turn);
     return r;
 }
-
-static CUresult destroy(struct fr_context_call *c) { return REAL(cuCtxDestroy)(c->context); }
-static CUresult destroy_v2(struct fr_context_call *c) { return REAL(cuCtxDestroy_v2)(c->context); }
-static CUresult detach(struct fr_context_call *c) { return REAL(cuCtxDetach)(c->context); }
-
-HOOK CUresult cuCtxDestroy(CUcontext context) { return end(&(struct fr_context_call){.go = destroy, .context = context}); }
-HOOK CUresult cuCtxDestroy_v2(CUcontext context) { return end(&(struct fr_context_call){.go = destroy_v2, .context = context}); }
-HOOK CUresult cuCtxDetach(CUcontext context) { return end(&(struct fr_context_call){.go = detach, .context = context, .count = 1}); }
 
 HOOK CUresult cuCtxAttach(CUcontext *out, unsigned flags)
 {

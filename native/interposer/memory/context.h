@@ -25,6 +25,8 @@ extern void (*_Atomic fr_after_context_ends)(void); /* ... and by the same threa
 #define FR_GREEN (1ull << 32)       /* in a of the record of a green context, beside its device */
 #define FR_GREEN_ENDED (1ull << 33) /* its primary context has ended before it */
 
+CUresult fr_context_end(struct fr_context_call *call); /* around a call that ends context; not the primary one */
+
 /* Renames what ends with a context before the driver's call, so that a new context at the same address is not mistaken for it. */
 CUcontext fr_context_retire(CUcontext context);
 void fr_context_follow(CUcontext context, CUcontext doomed); /* ... the same for records that came too late for that */

@@ -72,15 +72,33 @@ static uint64_t most(CUdevice device, int limit, uint64_t value)
 
 static uint64_t key_of(CUcontext context, int limit) { return (uintptr_t)context | (unsigned)(limit + 1); }
 
-/* False: the driver does not report the limit, so it will not set it either. */
+static bool is_known(const struct fr_place *at, int limit, struct fr_record *out)
+{
+    return fr_record_find(FR_CONTEXT, key_of(at->context, limit), out) && out->context == at->context;
+}
+
+/* False: the driver does not report the limit, so it will not set it either. The default is the limit that was read while there
+ * is still no record: a thread that changes the limit writes the record first (remember). */
 static bool find(const struct fr_place *at, int limit, struct fr_record *out)
 {
     size_t now;
-    uint64_t key = key_of(at->context, limit);
-    if (fr_record_find(FR_CONTEXT, key, out) && out->context == at->context) return true;
+    if (is_known(at, limit, out)) return true;
     if (REAL(cuCtxGetLimit)(&now, limit)) return false;
-    *out = (struct fr_record){.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = key, .context = at->context, .a = now};
+    if (is_known(at, limit, out)) return true;
+    *out = (struct fr_record){.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = key_of(at->context, limit), .context = at->context, .a = now};
     return true;
+}
+
+/* To be called between fr_user_begin and fr_user_end. False: no memory for the table. */
+static bool remember(const struct fr_place *at, int limit, const struct fr_record *seen)
+{
+    struct fr_record r;
+    if (!fr_current_context_lives()) return true; /* the driver will refuse to set the limit */
+    fr_loads_lock();
+    bool ok = is_known(at, limit, &r);
+    if (!ok) r = *seen, r.bytes = 0, ok = fr_record_put(r);
+    fr_loads_unlock();
+    return ok;
 }
 
 /* Writes what the limit needs into its record, unless that is more than the operation has reserved: then returns how much is
@@ -152,7 +170,7 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
         if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver reports what is wrong */
     }
     uint64_t bytes = needed(at, limit, value, &seen);
-    r = REAL(cuCtxSetLimit)(limit, value);
+    r = remember(at, limit, &seen) ? REAL(cuCtxSetLimit)(limit, value) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!r && !REAL(cuCtxGetLimit)(&now, limit) && now > value && now > seen.a) bytes = most(at->device, limit, now); /* the driver rounds */
     if (r) fr_op_end(&op, 0);
     else book(&op, at, &seen, bytes);

@@ -1,7 +1,7 @@
 /* Reads a fat binary. It holds machine code for many cards, and perhaps text (PTX) that any card's driver can compile; the
  * driver loads one of these entries. The driver decides which one, but cannot use machine code for another generation of cards,
- * or text for a newer one. The remaining entries are read, and the largest counts. If no entry fits any card of the container,
- * all of them count.
+ * or text for a newer one. The remaining entries are read, and the largest counts. If no entry fits one of the process's cards,
+ * all of them count, since it is not documented that the driver then loads none.
  *
  *      container   magic, version, size of this header, size of what follows
  *      entry       kind, version, size of this header, size of its contents (as stored)
@@ -60,7 +60,7 @@ static bool next_entry(const unsigned char **at, size_t *left, struct entry *e)
 
 static bool runs_on(const struct entry *e, unsigned arch)
 {
-    if (e->kind == PTX) return e->arch <= arch;
+    if (e->kind == PTX || e->arch == 0) return e->arch <= arch; /* machine code that names no generation may run on any */
     return e->kind != MACHINE || (e->arch / 10 == arch / 10 && e->arch <= arch);
 }
 
@@ -74,6 +74,8 @@ static bool runs_on_any(const struct entry *e, const struct fr_arches *arches)
 /* ---- contents ---- */
 
 static bool is_elf(const unsigned char *p, size_t size) { return size >= SELFMAG && !memcmp(p, ELFMAG, SELFMAG); }
+
+static bool is_program(const struct entry *e) { return e->kind == PTX || e->kind == MACHINE || is_elf(e->payload, e->size); }
 
 static struct fr_image read_contents(const struct entry *e, const unsigned char *p, size_t size)
 {
@@ -124,10 +126,24 @@ static struct fr_image read_entry(const struct entry *e)
 
 /* ---- the container ---- */
 
+/* False: one of the cards can run no entry. */
+static bool serves_all(const unsigned char *image, size_t length, const struct fr_arches *arches)
+{
+    for (int i = 0; arches && i < arches->count; i++) {
+        const unsigned char *at = image;
+        size_t left = length;
+        struct entry e;
+        bool served = false;
+        while (!served && next_entry(&at, &left, &e)) served = is_program(&e) && runs_on(&e, arches->of[i]);
+        if (!served) return false;
+    }
+    return true;
+}
+
 /* Entries of other kinds (input for a linker, indexes) are ignored unless there are no others. */
 static bool counts(const struct entry *e, const struct fr_arches *arches, bool any)
 {
-    return any || ((e->kind == PTX || e->kind == MACHINE || is_elf(e->payload, e->size)) && runs_on_any(e, arches));
+    return any || (is_program(e) && runs_on_any(e, arches));
 }
 
 static unsigned read_entries(const unsigned char *at, size_t left, const struct fr_arches *arches, bool any, struct fr_image *out)
@@ -153,6 +169,7 @@ struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const st
     struct fr_image out = {0};
     uint64_t head = field(image + 6, 2), length = field(image + 8, 8);
     if (head < CONTAINER || length > MOST || head > size || length > size - head) return (struct fr_image){.unreadable = true};
-    if (!read_entries(image + head, (size_t)length, arches, false, &out)) read_entries(image + head, (size_t)length, arches, true, &out);
+    bool all = !serves_all(image + head, (size_t)length, arches);
+    if (!read_entries(image + head, (size_t)length, arches, all, &out)) read_entries(image + head, (size_t)length, arches, true, &out);
     return out;
 }

@@ -100,17 +100,21 @@ static bool grow(void)
     return true;
 }
 
+static bool insert(const struct fr_mapping *bond)
+{
+    if (count == room && !grow()) return false;
+    size_t at = first(bond->owner, bond->device, bond->place);
+    memmove(&bonds[at + 1], &bonds[at], (count - at) * sizeof *bonds);
+    bonds[at] = *bond;
+    count++;
+    bond->memory->holds++;
+    return true;
+}
+
 bool fr_mapping_add(struct fr_mapping bond)
 {
     fr_memory_lock();
-    bool ok = count < room || grow();
-    if (ok) {
-        size_t at = first(bond.owner, bond.device, bond.place);
-        memmove(&bonds[at + 1], &bonds[at], (count - at) * sizeof *bonds);
-        bonds[at] = bond;
-        count++;
-        bond.memory->holds++;
-    }
+    bool ok = insert(&bond);
     fr_memory_unlock();
     return ok;
 }
@@ -293,17 +297,24 @@ static bool in_range(size_t i, uint64_t owner, int device, uint64_t place, uint6
     return i < count && bonds[i].owner == owner && bonds[i].device == device && bonds[i].place - place <= size;
 }
 
+static void take_ticket(struct fr_release *g)
+{
+    while (!g->ticket) g->ticket = ++tickets;
+}
+
+static void mark(struct fr_release *g, struct fr_mapping *b)
+{
+    b->ticket = g->ticket;
+    b->memory->calls++;
+    announce(g, b->memory);
+}
+
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size)
 {
     fr_memory_lock();
-    while (!g->ticket) g->ticket = ++tickets;
-    for (size_t i = first(owner, device, place); in_range(i, owner, device, place, size); i++) {
-        struct fr_mapping *b = &bonds[i];
-        if (b->ticket || b->size > size - (b->place - place)) continue;
-        b->ticket = g->ticket;
-        b->memory->calls++;
-        announce(g, b->memory);
-    }
+    take_ticket(g);
+    for (size_t i = first(owner, device, place); in_range(i, owner, device, place, size); i++)
+        if (!bonds[i].ticket && bonds[i].size <= size - (bonds[i].place - place)) mark(g, &bonds[i]);
     fr_memory_unlock();
 }
 
@@ -372,4 +383,71 @@ void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint6
     if (count > i) memmove(&bonds[kept], &bonds[i], (count - i) * sizeof *bonds);
     count -= i - kept;
     fr_memory_unlock();
+}
+
+/* ---- tiles ---- */
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Never falls when a coordinate grows, so the tiles that lie in a box stand between its first and its last corner. */
+static uint64_t place_of(const struct fr_box *box, const uint64_t at[3])
+{
+    uint64_t place = least(at[2], 0x3fff) << 11 | least(box->layer, 0x7ff);
+    place = place << 5 | least(box->level, 0x1f);
+    return (place << 17 | least(at[1], 0x1ffff)) << 17 | least(at[0], 0x1ffff);
+}
+
+static uint64_t last_of(uint64_t from, uint64_t size) { return size ? from + least(size - 1, UINT64_MAX - from) : from; }
+
+static void range_of(const struct fr_box *box, uint64_t *place, uint64_t *size)
+{
+    uint64_t last[3];
+    for (int i = 0; i < 3; i++) last[i] = last_of(box->from[i], box->size[i]);
+    *place = place_of(box, box->from);
+    *size = place_of(box, last) - *place;
+}
+
+/* A size of 0, which only a driver could explain, is covered by nothing but itself. */
+static bool within(uint64_t from, uint64_t size, uint64_t outer, uint64_t outer_size)
+{
+    if (from == outer && size == outer_size) return true;
+    return size && from >= outer && from - outer <= outer_size && size <= outer_size - (from - outer);
+}
+
+bool fr_box_covers(const struct fr_box *outer, const struct fr_box *inner)
+{
+    if (outer->kind != inner->kind || outer->level != inner->level || outer->layer != inner->layer) return false;
+    for (int i = 0; i < 3; i++)
+        if (!within(inner->from[i], inner->size[i], outer->from[i], outer->size[i])) return false;
+    return true;
+}
+
+bool fr_box_add(struct fr_release *undo, uint64_t array, const struct fr_box *box, struct fr_memory *m)
+{
+    struct fr_mapping bond = {.owner = array, .place = place_of(box, box->from), .memory = m, .box = *box};
+    fr_memory_lock();
+    take_ticket(undo);
+    bond.ticket = undo->ticket;
+    bool ok = insert(&bond);
+    if (ok) m->calls++;
+    fr_memory_unlock();
+    return ok;
+}
+
+void fr_box_remove(struct fr_release *g, uint64_t array, const struct fr_box *box)
+{
+    uint64_t place, size;
+    range_of(box, &place, &size);
+    fr_memory_lock();
+    take_ticket(g);
+    for (size_t i = first(array, 0, place); in_range(i, array, 0, place, size); i++)
+        if (!bonds[i].ticket && fr_box_covers(box, &bonds[i].box)) mark(g, &bonds[i]);
+    fr_memory_unlock();
+}
+
+void fr_box_removed(struct fr_release *g, uint64_t array, const struct fr_box *box, bool done)
+{
+    uint64_t place, size;
+    range_of(box, &place, &size);
+    fr_mappings_removed(g, array, 0, place, size, done);
 }

@@ -24,6 +24,12 @@ struct fr_memory {
     struct fr_memory *next;
 };
 
+/* A part of an array: a region of one level and layer, or (kind) a piece of the tail of small levels. */
+struct fr_box {
+    uint32_t kind, level, layer;
+    uint64_t from[3], size[3];
+};
+
 /* A mapping, a bind or a tile. All are sorted by owner, device, place. */
 struct fr_mapping {
     uint64_t owner; /* 0: the address space; else a multicast object or an array */
@@ -31,6 +37,7 @@ struct fr_mapping {
     int device;
     uint32_t ticket; /* of the call that is about to end it */
     struct fr_memory *memory;
+    struct fr_box box; /* of a tile */
 };
 
 /* What a call gives back at its end. It is announced before the call, so that other processes wait for it. */
@@ -69,6 +76,13 @@ void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond);
 void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number);
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it entirely */
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
+
+/* Tiles of an array. A new one is added before the call that maps it: `undo` ends it if the call fails. Those that lie in a box
+ * entirely are removed as above. */
+bool fr_box_covers(const struct fr_box *outer, const struct fr_box *inner);
+bool fr_box_add(struct fr_release *undo, uint64_t array, const struct fr_box *box, struct fr_memory *m);
+void fr_box_remove(struct fr_release *g, uint64_t array, const struct fr_box *box);
+void fr_box_removed(struct fr_release *g, uint64_t array, const struct fr_box *box, bool done);
 
 /* Guards an allocation's key, object and payment; held for a few instructions. */
 void fr_memory_lock(void);

@@ -402,3 +402,20 @@ HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return fr_primary_lea
 HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }
 HOOK CUresult cuDevicePrimaryCtxReset(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = reset, .device = device}, true); }
 HOOK CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = reset_v2, .device = device}, true); }
+
+/* The documentation says that a primary context ends with cuDevicePrimaryCtxRelease or a reset, but not what cuCtxDestroy answers
+ * for one. If the driver destroys it, what was charged for it goes back. */
+static CUresult end(struct fr_context_call *c)
+{
+    for (c->device = 0; c->context && c->device < DEVICES; c->device++)
+        if (fr_primary_context(c->device) == c->context) return fr_primary_leave(c, true);
+    return fr_context_end(c);
+}
+
+static CUresult destroy(struct fr_context_call *c) { return REAL(cuCtxDestroy)(c->context); }
+static CUresult destroy_v2(struct fr_context_call *c) { return REAL(cuCtxDestroy_v2)(c->context); }
+static CUresult detach(struct fr_context_call *c) { return REAL(cuCtxDetach)(c->context); }
+
+HOOK CUresult cuCtxDestroy(CUcontext context) { return end(&(struct fr_context_call){.go = destroy, .context = context}); }
+HOOK CUresult cuCtxDestroy_v2(CUcontext context) { return end(&(struct fr_context_call){.go = destroy_v2, .context = context}); }
+HOOK CUresult cuCtxDetach(CUcontext context) { return end(&(struct fr_context_call){.go = detach, .context = context, .count = 1}); }

@@ -1,5 +1,6 @@
 /* Tiles of sparse and deferred arrays. A tile that is mapped to memory of cuMemCreate keeps it alive as a mapping does
- * (holding.c), with the array as owner, until another mapping replaces it, an unmapping empties it, or the array is destroyed. */
+ * (holding.c), with the array as owner, until a mapping or an unmapping covers it entirely, or the array ends. A region that covers
+ * only a part of it leaves the rest mapped, and with it the memory. */
 #include "memory/tiles.h"
 
 #include "base/compiler.h"
@@ -17,59 +18,88 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-    h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-    return h ^ h >> 31;
-}
+#define AT_ONCE 64 /* entries of a list that the driver gets in one call */
 
-/* A number for the place within the array; the sizes are not part of it. */
-static uint64_t place_of(const CUarrayMapInfo *i)
+struct batch {
+    CUarrayMapInfo list[AT_ONCE];
+    struct fr_memory *memory[AT_ONCE];
+    unsigned count;
+    struct fr_release ending, undo;
+};
+
+static struct fr_box box_of(const CUarrayMapInfo *i)
 {
     if (i->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL)
-        return mix(mix(1, i->subresource.miptail.layer), i->subresource.miptail.offset);
-    uint64_t h = mix(mix(2, i->subresource.sparseLevel.level), i->subresource.sparseLevel.layer);
-    return mix(mix(mix(h, i->subresource.sparseLevel.offsetX), i->subresource.sparseLevel.offsetY), i->subresource.sparseLevel.offsetZ);
+        return (struct fr_box){.kind = 1, .layer = i->subresource.miptail.layer, .from = {i->subresource.miptail.offset}, .size = {i->subresource.miptail.size}};
+    return (struct fr_box){.level = i->subresource.sparseLevel.level, .layer = i->subresource.sparseLevel.layer,
+                           .from = {i->subresource.sparseLevel.offsetX, i->subresource.sparseLevel.offsetY, i->subresource.sparseLevel.offsetZ},
+                           .size = {i->subresource.sparseLevel.extentWidth, i->subresource.sparseLevel.extentHeight, i->subresource.sparseLevel.extentDepth}};
 }
 
 static uint64_t array_of(const CUarrayMapInfo *i) { return (uint64_t)(uintptr_t)i->resource.array; }
 
-/* The tiles go with the array's context too. The array itself has no charge, so there is no other record of it. */
-static void note(const CUarrayMapInfo *i)
+/* A later entry of the list replaces it. */
+static bool is_replaced(const struct batch *b, unsigned at)
 {
-    CUcontext context;
-    struct fr_record r = {.class = FR_TILED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = array_of(i)};
-    if (REAL(cuCtxGetCurrent)(&context)) return;
-    r.context = context;
-    fr_record_put(r);
+    struct fr_box box = box_of(&b->list[at]);
+    for (unsigned i = at + 1; i < b->count; i++) {
+        struct fr_box later = box_of(&b->list[i]);
+        if (array_of(&b->list[i]) == array_of(&b->list[at]) && fr_box_covers(&later, &box)) return true;
+    }
+    return false;
 }
 
-static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *i, CUstream stream)
+static bool prepare(struct batch *b)
 {
-    struct fr_release g;
+    bool ok = true;
+    fr_release_begin(&b->ending);
+    fr_release_begin(&b->undo);
+    for (unsigned i = 0; i < b->count; i++) {
+        struct fr_box box = box_of(&b->list[i]);
+        b->memory[i] = b->list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP ? fr_memory_pin(b->list[i].memHandle.memHandle) : NULL;
+        fr_box_remove(&b->ending, array_of(&b->list[i]), &box);
+    }
+    for (unsigned i = 0; i < b->count && ok; i++) {
+        struct fr_box box = box_of(&b->list[i]);
+        if (b->memory[i] && !is_replaced(b, i)) ok = fr_box_add(&b->undo, array_of(&b->list[i]), &box, b->memory[i]);
+    }
+    return ok;
+}
+
+static void settle(struct batch *b, bool done)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        struct fr_box box = box_of(&b->list[i]);
+        fr_box_removed(&b->ending, array_of(&b->list[i]), &box, done);
+        fr_box_removed(&b->undo, array_of(&b->list[i]), &box, !done);
+    }
+}
+
+static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), struct batch *b, CUstream stream)
+{
     fr_numbers_enter();
-    struct fr_memory *m = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? fr_memory_pin(i->memHandle.memHandle) : NULL;
-    fr_release_begin(&g);
-    fr_mappings_remove(&g, array_of(i), 0, place_of(i), 0);
-    CUresult r = call(i, 1, stream);
-    if (!r && m && !fr_mapping_add((struct fr_mapping){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
-    if (!r && m) note(i);
-    fr_mappings_removed(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
+    CUresult r = prepare(b) ? call(b->list, b->count, stream) : CUDA_ERROR_OUT_OF_MEMORY;
+    settle(b, r == CUDA_SUCCESS);
     fr_numbers_leave();
-    fr_release_end(&g);
-    fr_memory_unpin(m);
+    fr_release_end(&b->ending);
+    fr_release_end(&b->undo);
+    for (unsigned i = 0; i < b->count; i++) fr_memory_unpin(b->memory[i]);
     return r;
 }
 
-/* One by one, so that it is known what was done before an error. */
+/* The driver gets a copy, since another thread may change the list. It refuses a list of which an entry is wrong before it maps
+ * anything, so it gets as much of the list at once as there is room for. */
 static CUresult map_all(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *list, unsigned count, CUstream stream)
 {
+    struct batch b;
     if (!list || count == 0) return call(list, count, stream);
     CUresult r = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && !r; i++) {
-        CUarrayMapInfo own = list[i]; /* another thread may change the list */
-        r = map(call, &own, stream);
+    for (unsigned i = 0; i < count && !r; i += b.count) {
+        b.count = count - i < AT_ONCE ? count - i : AT_ONCE;
+        memcpy(b.list, &list[i], b.count * sizeof *list);
+        r = map(call, &b, stream);
     }
     return r;
 }
@@ -84,6 +114,13 @@ HOOK CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUst
     return map_all(REAL(cuMemMapArrayAsync_ptsz), list, count, stream);
 }
 
+/* The tiles end with the array's context. The array itself has no charge, so there is no other record of it. Without one (no
+ * memory for the table, or an array that was made past the library) they stay charged until the array is destroyed. */
+void fr_tiles_made(uint64_t array, CUcontext context)
+{
+    fr_record_put((struct fr_record){.class = FR_TILED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = array, .context = context});
+}
+
 void fr_tiles_forget(uint64_t array)
 {
     struct fr_release g;
@@ -93,16 +130,17 @@ void fr_tiles_forget(uint64_t array)
     fr_release_end(&g);
 }
 
-void fr_tiles_begin(struct fr_release *g, const void *array)
+void fr_tiles_begin(struct fr_tiles_end *e, const void *array)
 {
-    fr_release_begin(g);
-    fr_mappings_remove(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX);
+    e->array = (uint64_t)(uintptr_t)array;
+    e->known = fr_record_take(FR_TILED, e->array, &e->record); /* first: the driver may give the handle to a new array */
+    fr_release_begin(&e->release);
+    fr_mappings_remove(&e->release, e->array, 0, 0, UINT64_MAX);
 }
 
-void fr_tiles_end(struct fr_release *g, const void *array, bool destroyed)
+void fr_tiles_end(struct fr_tiles_end *e, bool destroyed)
 {
-    struct fr_record r;
-    if (destroyed) fr_record_take(FR_TILED, (uint64_t)(uintptr_t)array, &r);
-    fr_mappings_removed(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX, destroyed);
-    fr_release_end(g);
+    if (e->known && !destroyed) fr_record_put(e->record);
+    fr_mappings_removed(&e->release, e->array, 0, 0, UINT64_MAX, destroyed);
+    fr_release_end(&e->release);
 }

@@ -39,21 +39,20 @@ static bool runs_on(const struct sim_image *i, unsigned arch)
     return i->text ? i->arch <= arch : i->arch / 10 == arch / 10 && i->arch <= arch;
 }
 
-/* The newest machine code that runs on the card, else the newest text. Some policies prefer text, like CUDA_FORCE_PTX_JIT. If no image fits
- * the card, the largest. */
+/* The newest machine code that runs on the card, else the newest text. Some policies prefer text, like CUDA_FORCE_PTX_JIT. NULL: none
+ * fits the card. */
 static const struct sim_image *choose(const struct sim_module *m, const struct sim_ctx *ctx)
 {
     const struct sim_model *model = sim_model_of(sim_card_of(ctx->device));
     unsigned arch = model->major * 10 + model->minor;
     bool likes_text = sim.policy.seed && sim_policy_hash(sim.policy.seed, 70) % 4 == 0;
-    const struct sim_image *best = NULL, *largest = m->images;
+    const struct sim_image *best = NULL;
     for (const struct sim_image *i = m->images; i; i = i->next) {
-        if (i->code_bytes + i->global_bytes > largest->code_bytes + largest->global_bytes) largest = i;
         if (!runs_on(i, arch)) continue;
         bool better = !best || (i->text == best->text ? i->arch > best->arch : i->text == likes_text);
         if (better) best = i;
     }
-    return best ? best : largest;
+    return best;
 }
 
 /* ---- the table of bounds ---- */
@@ -216,10 +215,17 @@ struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool mak
     ctx = sim_owner(ctx);
     for (struct sim_load *l = m->loads; l; l = l->next)
         if (l->ctx == ctx) return l;
-    struct sim_load *l = make ? calloc(1, sizeof *l) : NULL;
+    const struct sim_image *image = make ? choose(m, ctx) : NULL;
+    struct sim_load *l = image ? calloc(1, sizeof *l) : NULL;
     if (!l) return NULL;
-    *l = (struct sim_load){.ctx = ctx, .image = choose(m, ctx), .next = m->loads};
+    *l = (struct sim_load){.ctx = ctx, .image = image, .next = m->loads};
     return m->loads = l;
+}
+
+/* The answer where sim_load_of returned NULL. */
+CUresult sim_no_load(const struct sim_module *m, struct sim_ctx *ctx)
+{
+    return choose(m, sim_owner(ctx)) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 CUresult sim_load_globals(struct sim_load *l)

@@ -15,6 +15,7 @@ static const struct { CUresult code; const char *name, *text; } errors[] = {
     E(ERROR_ECC_UNCORRECTABLE, "uncorrectable ECC error encountered"),
     E(ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture"),
     E(ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported between these two devices"),
+    E(ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"),
     E(ERROR_INVALID_PTX, "a PTX JIT compilation failed"),
     E(ERROR_FILE_NOT_FOUND, "file not found"),
     E(ERROR_OPERATING_SYSTEM, "OS call failed or operation not supported on this OS"),

@@ -100,7 +100,7 @@ CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
 {
     struct sim_ctx *own = sim_function_context(f);
     struct sim_load *l = sim_load_of(f->module, own ? own : ctx, true);
-    return l ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
+    return l ? sim_load_one(l, f->name) : sim_no_load(f->module, own ? own : ctx);
 }
 
 /* Some drivers load a function when it is queried, or when it is added to a graph node. */
@@ -137,7 +137,7 @@ static CUresult load_first(struct sim_module *m, struct sim_ctx *ctx)
     if (m->library) return eager() ? load_everywhere(m) : CUDA_SUCCESS;
     if (!ctx) return CUDA_SUCCESS;
     struct sim_load *l = sim_load_of(m, ctx, true);
-    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!l) return sim_no_load(m, ctx);
     return eager() ? sim_load_code(l) : sim_load_globals(l);
 }
 
@@ -243,7 +243,7 @@ API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 static CUresult get_global(CUdeviceptr *at, size_t *size, struct sim_module *m, const char *name, struct sim_ctx *ctx)
 {
     struct sim_load *l = sim_load_of(m, m->ctx ? m->ctx : ctx, true);
-    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!l) return sim_no_load(m, m->ctx ? m->ctx : ctx);
     for (const struct sim_global *g = l->image->globals; g; g = g->next) {
         if (strcmp(g->name, name) != 0) continue;
         CUresult r = sim_load_globals(l);
@@ -370,7 +370,7 @@ API CUresult cuKernelGetFunction(CUfunction *out, CUkernel k)
     if (!out || !SIM_VALID(k, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_load *l = sim_load_of(k->module, c, true);
     struct sim_function *f = l ? function_in(l, k) : NULL;
-    r = f ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
+    r = f ? sim_load_one(l, f->name) : l ? CUDA_ERROR_OUT_OF_MEMORY : sim_no_load(k->module, c);
     if (!r) *out = f;
     return sim_leave(r);
 }

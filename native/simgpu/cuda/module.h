@@ -98,7 +98,8 @@ struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch);
 struct sim_ctx *sim_function_context(const struct sim_function *f); /* module.c */
 
 /* code.c: the code that contexts hold */
-struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make);
+struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make); /* NULL: no memory, or no program for the card */
+CUresult sim_no_load(const struct sim_module *m, struct sim_ctx *ctx);
 CUresult sim_load_globals(struct sim_load *l);
 CUresult sim_load_code(struct sim_load *l);
 CUresult sim_load_one(struct sim_load *l, const char *function);

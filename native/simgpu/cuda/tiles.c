@@ -8,41 +8,46 @@
 
 struct tile {
     struct sim_array *array;
-    CUarrayMapInfo place; /* subresource only */
+    CUarrayMapInfo place;
     struct sim_handle *memory;
     struct tile *next;
 };
 
 static struct tile *tiles;
 
-static CUarrayMapInfo place_of(const CUarrayMapInfo *i)
+static bool lies_in(uint64_t at, uint64_t size, uint64_t from, uint64_t room) { return at >= from && at + size <= from + room; }
+
+/* A tile of which a part stays mapped keeps its memory. */
+static bool lies_within(const CUarrayMapInfo *tile, const CUarrayMapInfo *region)
 {
-    CUarrayMapInfo p;
-    memset(&p, 0, sizeof p);
-    p.subresourceType = i->subresourceType;
-    if (i->subresourceType == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL) p.subresource.sparseLevel = i->subresource.sparseLevel;
-    else p.subresource.miptail.layer = i->subresource.miptail.layer, p.subresource.miptail.offset = i->subresource.miptail.offset;
-    return p;
+    if (tile->subresourceType != region->subresourceType) return false;
+    if (tile->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL)
+        return tile->subresource.miptail.layer == region->subresource.miptail.layer &&
+               lies_in(tile->subresource.miptail.offset, tile->subresource.miptail.size, region->subresource.miptail.offset, region->subresource.miptail.size);
+    bool same = tile->subresource.sparseLevel.level == region->subresource.sparseLevel.level && tile->subresource.sparseLevel.layer == region->subresource.sparseLevel.layer;
+    return same &&
+           lies_in(tile->subresource.sparseLevel.offsetX, tile->subresource.sparseLevel.extentWidth, region->subresource.sparseLevel.offsetX, region->subresource.sparseLevel.extentWidth) &&
+           lies_in(tile->subresource.sparseLevel.offsetY, tile->subresource.sparseLevel.extentHeight, region->subresource.sparseLevel.offsetY, region->subresource.sparseLevel.extentHeight) &&
+           lies_in(tile->subresource.sparseLevel.offsetZ, tile->subresource.sparseLevel.extentDepth, region->subresource.sparseLevel.offsetZ, region->subresource.sparseLevel.extentDepth);
 }
 
-static bool remove_tile(struct sim_array *a, const CUarrayMapInfo *place)
+/* Region NULL: all of the array's tiles. */
+static void remove_tiles(const struct sim_array *a, const CUarrayMapInfo *region)
 {
-    for (struct tile **p = &tiles; *p; p = &(*p)->next) {
+    for (struct tile **p = &tiles; *p;) {
         struct tile *t = *p;
-        if (t->array != a || (place && memcmp(&t->place, place, sizeof *place) != 0)) continue;
+        if (t->array != a || (region && !lies_within(&t->place, region))) {
+            p = &t->next;
+            continue;
+        }
         *p = t->next;
         t->memory->maps--;
         sim_handle_drop_if_unused(t->memory);
         free(t);
-        return true;
     }
-    return false;
 }
 
-void sim_tiles_forget(struct sim_array *a)
-{
-    while (remove_tile(a, NULL)) {}
-}
+void sim_tiles_forget(struct sim_array *a) { remove_tiles(a, NULL); }
 
 static bool valid(const CUarrayMapInfo *i)
 {
@@ -56,14 +61,13 @@ static bool valid(const CUarrayMapInfo *i)
 
 static bool apply(const CUarrayMapInfo *i)
 {
-    CUarrayMapInfo place = place_of(i);
     struct sim_handle *memory = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? sim_handle_find(i->memHandle.memHandle) : NULL;
     struct tile *t = memory ? malloc(sizeof *t) : NULL;
     if (memory && !t) return false;
     if (memory) memory->maps++; /* first, so that mapping the same memory again does not free it */
-    remove_tile(i->resource.array, &place);
+    remove_tiles(i->resource.array, i);
     if (!memory) return true;
-    *t = (struct tile){i->resource.array, place, memory, tiles};
+    *t = (struct tile){i->resource.array, *i, memory, tiles};
     tiles = t;
     return true;
 }

@@ -33,7 +33,7 @@ except ImportError as missing:
 ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 
 
-def ask(mode: str, data: bytes, argument: int) -> subprocess.CompletedProcess[bytes]:
+def ask(mode: str, data: bytes, argument: int | str) -> subprocess.CompletedProcess[bytes]:
     path = WORK / "input"
     path.write_bytes(data)
     return subprocess.run([READER, mode, path, str(argument)], stdout=subprocess.PIPE, check=False)
@@ -128,8 +128,8 @@ def fat(*entries: tuple[int, int, bytes, str]) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(rest)) + rest
 
 
-def read(image: bytes) -> list[int]:
-    return [int(n) for n in ask("read", image, ARCH).stdout.split()][1:]
+def read(image: bytes, arches: int | str = ARCH) -> list[int]:
+    return [int(n) for n in ask("read", image, arches).stdout.split()][1:]
 
 
 def test_variables_of_packed_programs_are_counted() -> None:
@@ -149,6 +149,16 @@ def test_the_largest_that_the_card_can_run_counts() -> None:
     ]
     assert read(fat(*entries)) == [70_000, 5_000_000, 1, 70_000, 0]
     assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1, 99_000, 0], "none is for the card"
+
+
+def test_machine_code_that_names_no_generation_counts_for_every_card() -> None:
+    assert read(fat((2, 90, program(1000, 9000), ""), (2, 0, program(1 << 30, 7000), "")))[1] == 1 << 30
+
+
+def test_where_one_of_several_cards_can_run_no_entry_all_count() -> None:
+    image = fat((2, 80, program(1000, 9000), ""), (2, 100, program(1 << 30, 7000), ""))
+    assert read(image, "80,86")[:2] == [9000, 1000]
+    assert read(image, "80,70")[:2] == [9000, 1 << 30]
 
 
 def test_an_unknown_packing_is_unreadable() -> None:

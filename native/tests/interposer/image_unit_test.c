@@ -82,7 +82,8 @@ static void print(size_t at, struct fr_image image)
 static int look(char **arguments)
 {
     static const uint8_t head[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
-    struct fr_arches arches = {1, {(unsigned)atoi(arguments[3])}};
+    struct fr_arches arches = {0, {0}};
+    for (char *arch = strtok(arguments[3], ","); arch; arch = strtok(NULL, ",")) arches.of[arches.count++] = (unsigned)atoi(arch);
     size_t size;
     uint8_t *in = file_of(arguments[2], &size);
     if (arguments[1][0] == 'r') print(0, fr_image_read(in, size, &arches));

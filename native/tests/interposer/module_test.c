@@ -194,13 +194,24 @@ static void of_a_fat_binary_only_what_the_card_can_run_counts(void)
     what_is_charged_is_what_is_held();
 }
 
-static void where_no_program_is_for_the_card_the_largest_counts(void)
+static void code_that_names_no_generation_counts_for_every_card(void)
+{
+    CUmodule m;
+    context_on(0);
+    void *fat = fat_binary((struct program[]){{70, MIB, 3 * MIB}, {0, MIB, 30 * MIB}, {0}});
+    EXPECT_EQ(cuModuleLoadData(&m, fat), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 30 * MIB);
+    launch_any(m);
+    what_is_charged_is_what_is_held();
+}
+
+static void where_no_program_is_for_the_card_the_driver_refuses_and_nothing_is_charged(void)
 {
     CUmodule m;
     context_on(0);
     void *fat = fat_binary((struct program[]){{70, MIB, 3 * MIB}, {90, 5 * MIB, 7 * MIB}, {0}});
-    EXPECT_EQ(cuModuleLoadData(&m, fat), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT + 8 * MIB);
+    EXPECT_EQ(cuModuleLoadData(&m, fat), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    EXPECT_EQ(used(), CONTEXT);
     what_is_charged_is_what_is_held();
 }
 
@@ -544,7 +555,8 @@ int main(void)
     IN(quota, machine_code_counts_by_the_size_of_its_file);
     IN(quota, variables_in_a_fat_binary_count_as_those_of_the_bare_program_do);
     IN(quota, of_a_fat_binary_only_what_the_card_can_run_counts);
-    IN(quota, where_no_program_is_for_the_card_the_largest_counts);
+    IN(quota, code_that_names_no_generation_counts_for_every_card);
+    IN(quota, where_no_program_is_for_the_card_the_driver_refuses_and_nothing_is_charged);
     IN(quota, a_wrapper_stands_for_the_fat_binary_that_it_points_to);
     IN(quota, what_cannot_be_read_is_not_loaded);
     IN(quota, shared_memory_of_kernels_is_no_variable);

@@ -169,6 +169,20 @@ static void modules_in_another_context_are_charged_as_without_it(void)
     EXPECT_EQ(QUOTA - free_bytes(), CONTEXT + one);
 }
 
+static void a_primary_context_that_the_driver_destroys_is_charged_no_longer(void)
+{
+    CUcontext own = context_on(0), primary;
+    CUdeviceptr p;
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemAlloc_v2(&p, 200 * MIB), CUDA_SUCCESS);
+        cuCtxDestroy_v2(primary); /* a driver may also refuse this */
+        EXPECT_EQ(cuCtxSetCurrent(own), CUDA_SUCCESS);
+        EXPECT_EQ(QUOTA - free_bytes(), held(CARD_A));
+    }
+}
+
 #define CARDS CARD_A "=1024MiB,context=256MiB"
 
 int main(void)
@@ -183,6 +197,7 @@ int main(void)
     IN(CARDS, kernels_of_a_library_that_are_asked_about_in_one_that_is_reset);
     IN(CARDS, a_kernel_that_is_asked_about_very_often_is_charged_once);
     IN(CARDS, in_a_context_that_another_thread_has_destroyed_nothing_is_charged);
+    IN(CARDS, a_primary_context_that_the_driver_destroys_is_charged_no_longer);
     IN(CARDS, modules_in_another_context_are_charged_as_without_it);
     FINISH;
 }
