@@ -257,12 +257,20 @@ void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint
 
 void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits) { s->seats[card][tenant].waits = waits; }
 
+/* A process of the tenant waits for one of these cards. */
+static void note_incomplete(struct schedule *s, uint32_t tenant, uint64_t gang)
+{
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (gang >> i & 1) s->seats[i][tenant].incomplete = s->seats[i][tenant].holds || s->seats[i][tenant].late;
+}
+
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
     t->gang = gang | 1ull << card;
+    note_incomplete(s, tenant, t->gang);
     if (t->wants) return;
     if (!t->holds && !t->late) {
         schedule_come_back(s, card, t, now);
@@ -296,7 +304,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
     if (t->draining) correct_next(s, card, tenant, now);
-    t->holds = t->late = t->draining = t->recalled = t->told = false;
+    t->holds = t->late = t->draining = t->incomplete = t->recalled = t->told = false;
     t->over_at = t->ends_at = t->overrun_ns = t->behind = t->sooner_by = 0;
     t->early = false;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
@@ -434,7 +442,7 @@ static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t no
     uint64_t when = NEVER;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
+        if (!t->present || !t->wants || t->holds || !may_go_on(t) || may_hold(t)) continue;
         uint64_t missing = (uint64_t)(schedule_credit_to_begin(t) - t->credit);
         when = sooner(when, now + missing * 100 / t->terms.limit + 1);
     }
@@ -493,6 +501,7 @@ void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedu
 static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
     uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
+    if (h->incomplete) return h->over_at + SCHEDULE_SELF_GRACE;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
     if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
     int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
@@ -639,7 +648,7 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
-    t->recalled = false;
+    t->late = t->incomplete = t->recalled = false;
     t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
