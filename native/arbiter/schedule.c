@@ -20,6 +20,7 @@ void schedule_init(struct schedule *s)
 /* ---- accounts ---- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* A kernel cannot be interrupted. Half of it counts before it begins, so that a tenant with long kernels is as far ahead of its share after
  * one as it was behind before. */
@@ -68,10 +69,16 @@ static uint64_t part_over(const struct schedule_seat *t, uint64_t part, uint64_t
     return over < since ? (uint64_t)((double)part * (double)over / (double)since) : part;
 }
 
+static bool is_overdue(const struct schedule_seat *t, uint64_t now)
+{
+    return t->late && may_go_on(t) && now >= t->over_at + SCHEDULE_OVERDUE;
+}
+
 /* Charges a seat for the time since its last charge. `front` is the least virtual time of the seats that have the card or may have it. */
 static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
+    t->overdue = is_overdue(t, now);
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = now;
@@ -176,6 +183,7 @@ static uint32_t weights(const struct schedule *s, uint32_t card)
 static uint64_t lease_of(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t lease = SCHEDULE_LONGEST * t->terms.weight / weights(s, card);
+    if (t->overdue) return SCHEDULE_LEAST;
     return lease < SCHEDULE_SHORTEST ? SCHEDULE_SHORTEST : lease;
 }
 
@@ -330,6 +338,7 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     const struct schedule_seat *t = &s->seats[card][tenant];
+    if (t->overdue) return UINT32_MAX;
     if (!t->terms.priority) return 0;
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
@@ -436,6 +445,17 @@ static void reserve_what_takes_longest(struct schedule *s, uint32_t card, uint64
         if (gang >> i & 1 && i != card && s->reserved[i] == NOBODY && takes_longest(s, i, (uint32_t)best, gang, now)) s->reserved[i] = (int16_t)best;
 }
 
+/* When will a tenant that may not go on have waited for long enough? */
+static uint64_t next_overdue(const struct schedule *s, uint32_t card)
+{
+    uint64_t when = NEVER;
+    for EACH_SEAT(s, card, i) {
+        const struct schedule_seat *t = &s->seats[card][i];
+        if (t->late && may_go_on(t) && !t->overdue) when = sooner(when, t->over_at + SCHEDULE_OVERDUE);
+    }
+    return when;
+}
+
 /* When will a tenant without credit have enough? */
 static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t now)
 {
@@ -467,7 +487,7 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
 {
     uint64_t end = NEVER;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
-    if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : now;
+    if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : later(now, h->granted_at + SCHEDULE_LEAST);
     if (next == NOBODY || &s->seats[card][next] == h) return end;
     const struct schedule_seat *n = &s->seats[card][next];
     uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SCHEDULE_LEAST;
@@ -642,13 +662,13 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     int before = last_to_drain(s, card, now);
-    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
-    if (limited(t)) {
+    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = t->overdue || another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
+    if (limited(t) && !t->overdue) {
         uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
-    t->late = t->incomplete = t->recalled = false;
+    t->late = t->incomplete = t->overdue = t->recalled = false;
     t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
@@ -667,6 +687,7 @@ static bool gang_ready(struct schedule *s, uint32_t tenant, uint64_t gang)
     bool ready = true;
     for (uint32_t i = 0; i < s->cards; i++) {
         if (!(gang >> i & 1) || !may_hold(&s->seats[i][tenant])) continue;
+        if (s->holder[i] != NOBODY && s->seats[i][tenant].late) continue;
         s->reserved[i] = (int16_t)tenant;
         if (s->holder[i] != NOBODY) ready = false;
     }
@@ -705,7 +726,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out, &next)) return true;
-        next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
+        next = sooner(next, sooner(next_overdue(s, card), sooner(next_credit(s, card, now), next_gang(s, card, now))));
     }
     *again = next == NEVER ? 0 : next;
     return false;

@@ -31,6 +31,7 @@
 #define SCHEDULE_GRACE 100000000ull   /* time after the end of a lease, before the next tenant is let in anyway ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for a tenant whose kernels are not known yet ... */
 #define SCHEDULE_SELF_GRACE 2000000ull /* ... for a tenant that waits for another process or card: its kernels may wait for that ... */
+#define SCHEDULE_OVERDUE 20000000ull /* ... which gets a turn of SCHEDULE_LEAST this long after the end of the last one, whatever it has had */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... and at most, for a tenant whose kernels have been long before */
 
 #define SCHEDULE_PATIENCE 1200000000ull /* most time of a card that all unexpected overruns together may take at once: four first graces */
@@ -63,6 +64,7 @@ struct schedule_seat {
     bool told; /* it was notified that it shares its turn */
     bool draining; /* late, but not to blame: it has announced that it is almost done */
     bool incomplete; /* it has or had a turn here that is not over, and another of its processes or cards waits for one: see may_hold() */
+    bool overdue; /* ... and has been waiting for SCHEDULE_OVERDUE */
     uint64_t gang;        /* bit set of cards that it wants together, including this one */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */

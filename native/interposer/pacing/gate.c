@@ -157,15 +157,12 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
     return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
-static bool is_known(const struct fr_prediction *g)
-{
-    return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
-}
-
-/* How much of FR_WINDOW_NS the launch takes where the gate stays closed (stuck.c). */
+/* How much of FR_WINDOW_NS the launch takes where the gate stays closed (stuck.c). One of unknown length takes all of it, and does not go
+ * behind other work. */
 static uint64_t stuck_ns(const struct fr_ticket *t)
 {
-    return is_known(t->prediction) || t->ns > FR_STUCK_UNKNOWN_NS ? t->ns : FR_STUCK_UNKNOWN_NS;
+    bool measured = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    return measured ? t->ns : atomic_load(&t->state->in_flight) ? FR_STUCK_NEVER_NS : FR_WINDOW_NS;
 }
 
 static void wait_at(const struct fr_ticket *t, uint32_t seen)
@@ -231,6 +228,11 @@ static void wake_lease_client(struct fr_paced_card *p, uint64_t now)
     if (likely(now <= atomic_load(&p->last_launch) + FR_QUIET_NS)) return;
     atomic_store(&p->last_launch, now); /* else the lease client would find the card quiet again */
     fr_lease_wake((int)(p - fr_paced_cards));
+}
+
+static bool is_known(const struct fr_prediction *g)
+{
+    return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
 }
 
 /* A turn does not count as idle while a thread is on its way from the gate to its launch. */

@@ -95,7 +95,14 @@ def test_processes_that_meet_on_one_card_do_not_stall_beside_a_busy_neighbour() 
     words = f"us={ROUND_US} before=1000 ring=1 peers=2 room=10"
     parts = [Part("a", "ring", words), Part("a", "ring", words), Part("b", "work", "us=1000")]
     b = play({"a": HALF, "b": HALF}, parts, 4000)
-    progresses(b.latencies["a"], 400, 60)
+    progresses(b.latencies["a"], 150, 100)
+
+
+def test_processes_that_meet_on_one_card_keep_their_limit_and_do_not_stall() -> None:
+    words = f"us={ROUND_US} before=1000 ring=1 peers=2 room=10"
+    b = play({"a": Terms(cores=50, limit=50)}, [Part("a", "ring", words), Part("a", "ring", words)], 4000)
+    progresses(b.latencies["a"], 150, 100)
+    assert b.share("a", SETTLED, 4000) < 56, b.share("a", SETTLED, 4000)
 
 
 def test_streams_that_meet_on_one_card_do_not_stall_beside_a_busy_neighbour() -> None:
