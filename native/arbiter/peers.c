@@ -232,7 +232,7 @@ static void want_together(struct node *n, const struct peer *p, uint32_t card, u
     struct slice *s = slice_of(n, p);
     uint64_t now = clock_now(), all = cards_of_all(n, s), cards = gang_of(s, gang | all);
     for (uint32_t c = 0; c < s->cards; c++)
-        if (c == card || ((all >> c & 1) && !s->outstanding[c])) schedule_want(&n->schedule, (uint32_t)s->card[c], p->slice, cards, now);
+        if (c == card || ((all >> c & 1) && s->card[c] >= 0 && !s->outstanding[c])) schedule_want(&n->schedule, (uint32_t)s->card[c], p->slice, cards, now);
 }
 
 static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
@@ -342,6 +342,7 @@ void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
         s->shared[card] = true;
         return tell_all(n, s, ARBITER_SHARED, (uint32_t)card, 0);
     }
+    if (d->what == SCHEDULE_LATE && n->schedule.seats[d->card][d->tenant].incomplete) return; /* not to blame */
     if (d->what == SCHEDULE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card, 0);

@@ -505,6 +505,7 @@ static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
+    if (t->incomplete) return SCHEDULE_SELF_GRACE;
     if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
@@ -513,7 +514,7 @@ uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct sc
 void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t since, uint64_t now)
 {
     uint64_t expected = since + known_overrun(t);
-    if (since && now > expected) s->patience[card] -= sooner(s->patience[card], now - expected);
+    if (since && now > expected && !t->incomplete) s->patience[card] -= sooner(s->patience[card], now - expected);
 }
 
 /* A kernel may take longer than known before. The next tenant need not get the card as long as it is ahead of the holder, which is charged for
@@ -521,9 +522,8 @@ void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedu
 static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
     uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
-    if (h->incomplete) return h->over_at + SCHEDULE_SELF_GRACE;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
-    if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
+    if (h->incomplete || next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
     int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
     if (ahead <= 0 || patience >= most) return patience;
     uint64_t even = now + (uint64_t)ahead * h->terms.weight / SCALE + 1;
@@ -548,7 +548,7 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     schedule_was_patient(s, card, h, h->over_at, now);
     h->holds = false;
     h->late = true;
-    h->lates++;
+    h->lates += !h->incomplete;
     s->holder[card] = NOBODY;
     out->what = SCHEDULE_LATE;
     return true;
@@ -622,7 +622,7 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
         }
         schedule_was_patient(s, card, t, t->ends_at, now);
         t->draining = false;
-        t->lates++;
+        t->lates += !t->incomplete;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
         return true;
     }

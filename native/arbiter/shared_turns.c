@@ -102,7 +102,7 @@ static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, str
         schedule_was_patient(s, card, t, t->over_at, now);
         t->holds = false;
         t->late = true;
-        t->lates++;
+        t->lates += !t->incomplete;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
         return true;
     }

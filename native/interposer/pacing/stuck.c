@@ -5,8 +5,8 @@
  *
  *      closed --SOON_NS after all should be done--> launches of FR_WINDOW_NS in all, once in a turn
  *
- * This is as much as a turn begins with, so a container that has it in each turn has no more of the card in advance than others. Kernels that
- * wait for each other need no more than that, if they are not longer. Otherwise:
+ * That is no more than the work that may be in flight in any turn, and the container pays for it. Short kernels that wait for each other need
+ * no more. Otherwise:
  *
  *      closed --STUCK_NS for each process of the container, which the driver may run one after the other--> one launch --as long
  *             again--> another launch
