@@ -226,6 +226,18 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
+/* A tenant that has a turn on some cards of a gang, or in some processes, while others wait for one. */
+static void note_incomplete(struct schedule *s, uint32_t tenant)
+{
+    uint64_t waits = 0;
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->seats[i][tenant].asks) waits |= s->seats[i][tenant].gang;
+    for (uint32_t i = 0; i < s->cards; i++) {
+        struct schedule_seat *t = &s->seats[i][tenant];
+        t->incomplete = (t->holds || t->late) && (waits >> i & 1);
+    }
+}
+
 static void let_go(struct schedule *s, uint32_t card, uint32_t tenant)
 {
     if (s->holder[card] == (int)tenant) s->holder[card] = NOBODY;
@@ -265,20 +277,14 @@ void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint
 
 void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits) { s->seats[card][tenant].waits = waits; }
 
-/* A process of the tenant waits for one of these cards. */
-static void note_incomplete(struct schedule *s, uint32_t tenant, uint64_t gang)
-{
-    for (uint32_t i = 0; i < s->cards; i++)
-        if (gang >> i & 1) s->seats[i][tenant].incomplete = s->seats[i][tenant].holds || s->seats[i][tenant].late;
-}
-
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
     t->gang = gang | 1ull << card;
-    note_incomplete(s, tenant, t->gang);
+    t->asks = true;
+    note_incomplete(s, tenant);
     if (t->wants) return;
     if (!t->holds && !t->late) {
         schedule_come_back(s, card, t, now);
@@ -312,7 +318,9 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
     if (t->draining) correct_next(s, card, tenant, now);
-    t->holds = t->late = t->draining = t->incomplete = t->recalled = t->told = false;
+    t->holds = t->late = t->draining = t->recalled = t->told = false;
+    t->asks = wants_more;
+    note_incomplete(s, tenant);
     t->over_at = t->ends_at = t->overrun_ns = t->behind = t->sooner_by = 0;
     t->early = false;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
@@ -505,7 +513,7 @@ static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
-    if (t->incomplete) return SCHEDULE_SELF_GRACE;
+    if (t->incomplete) return SCHEDULE_SELF_GRACE * processes_of(t);
     if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
@@ -668,7 +676,8 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
-    t->late = t->incomplete = t->overdue = t->recalled = false;
+    t->late = t->overdue = t->recalled = t->asks = false;
+    note_incomplete(s, tenant);
     t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;

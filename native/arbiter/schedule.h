@@ -30,7 +30,7 @@
 #define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
 #define SCHEDULE_GRACE 100000000ull   /* time after the end of a lease, before the next tenant is let in anyway ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for a tenant whose kernels are not known yet ... */
-#define SCHEDULE_SELF_GRACE 2000000ull /* ... for a tenant that waits for another process or card: its kernels may wait for that ... */
+#define SCHEDULE_SELF_GRACE 2000000ull /* ... for each process of a tenant that waits for another process or card: they may wait for that ... */
 #define SCHEDULE_OVERDUE 20000000ull /* ... which gets a turn of SCHEDULE_LEAST this long after the end of the last one, whatever it has had */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... and at most, for a tenant whose kernels have been long before */
 
@@ -63,6 +63,7 @@ struct schedule_seat {
     bool present, wants, holds, recalled, late;
     bool told; /* it was notified that it shares its turn */
     bool draining; /* late, but not to blame: it has announced that it is almost done */
+    bool asks;     /* a process without a turn has requested one */
     bool incomplete; /* it has or had a turn here that is not over, and another of its processes or cards waits for one: see may_hold() */
     bool overdue; /* ... and has been waiting for SCHEDULE_OVERDUE */
     uint64_t gang;        /* bit set of cards that it wants together, including this one */

@@ -159,7 +159,7 @@ static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct sched
         struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t)) continue;
         t->holds = t->told = true;
-        t->recalled = false;
+        t->recalled = t->asks = false;
         t->granted_at = now;
         t->over_at = 0;
         t->leases++;
