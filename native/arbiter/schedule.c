@@ -69,16 +69,10 @@ static uint64_t part_over(const struct schedule_seat *t, uint64_t part, uint64_t
     return over < since ? (uint64_t)((double)part * (double)over / (double)since) : part;
 }
 
-static bool is_overdue(const struct schedule_seat *t, uint64_t now)
-{
-    return t->late && may_go_on(t) && now >= t->over_at + SCHEDULE_OVERDUE;
-}
-
 /* Charges a seat for the time since its last charge. `front` is the least virtual time of the seats that have the card or may have it. */
 static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
-    t->overdue = is_overdue(t, now);
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = now;
@@ -183,7 +177,6 @@ static uint32_t weights(const struct schedule *s, uint32_t card)
 static uint64_t lease_of(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t lease = SCHEDULE_LONGEST * t->terms.weight / weights(s, card);
-    if (t->overdue) return SCHEDULE_LEAST;
     return lease < SCHEDULE_SHORTEST ? SCHEDULE_SHORTEST : lease;
 }
 
@@ -346,7 +339,6 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     const struct schedule_seat *t = &s->seats[card][tenant];
-    if (t->overdue) return UINT32_MAX;
     if (!t->terms.priority) return 0;
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
@@ -451,17 +443,6 @@ static void reserve_what_takes_longest(struct schedule *s, uint32_t card, uint64
     if (!(gang & (gang - 1)) || takes_longest(s, card, (uint32_t)best, gang, now)) return;
     for (uint32_t i = 0; i < s->cards; i++)
         if (gang >> i & 1 && i != card && s->reserved[i] == NOBODY && takes_longest(s, i, (uint32_t)best, gang, now)) s->reserved[i] = (int16_t)best;
-}
-
-/* When will a tenant that may not go on have waited for long enough? */
-static uint64_t next_overdue(const struct schedule *s, uint32_t card)
-{
-    uint64_t when = NEVER;
-    for EACH_SEAT(s, card, i) {
-        const struct schedule_seat *t = &s->seats[card][i];
-        if (t->late && may_go_on(t) && !t->overdue) when = sooner(when, t->over_at + SCHEDULE_OVERDUE);
-    }
-    return when;
 }
 
 /* When will a tenant without credit have enough? */
@@ -637,6 +618,27 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
     return false;
 }
 
+/* The work of a late tenant may be waiting for another of its processes. If that tenant has had too much, its turn does not come. So its
+ * other processes are let in for a moment, beside the holder: it is on the card anyway, and is charged by the number of its processes. */
+static bool see_to_late(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
+{
+    for EACH_SEAT(s, card, i) {
+        struct schedule_seat *t = &s->seats[card][i];
+        if (!t->late || t->draining || !t->asks) continue;
+        uint64_t when = later(t->over_at, t->joined_at) + SCHEDULE_JOIN;
+        if (when > now) {
+            *again = sooner(*again, when);
+            continue;
+        }
+        t->joined_at = now;
+        t->asks = false;
+        note_incomplete(s, i);
+        *out = (struct schedule_decision){SCHEDULE_GRANT, card, i, 0, now + SCHEDULE_LEAST, false};
+        return true;
+    }
+    return false;
+}
+
 /* ---- for the status ---- */
 
 void schedule_settle(struct schedule *s, uint64_t now)
@@ -670,13 +672,13 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     int before = last_to_drain(s, card, now);
-    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = t->overdue || another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
-    if (limited(t) && !t->overdue) {
+    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = another_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
+    if (limited(t)) {
         uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
-    t->late = t->overdue = t->recalled = t->asks = false;
+    t->late = t->recalled = t->asks = false;
     note_incomplete(s, tenant);
     t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
@@ -730,12 +732,12 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     schedule_settle(s, now); /* all cards: a gang is compared with others on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
         reserve_what_takes_longest(s, card, now);
-        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next) || see_to_late(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out, &next)) return true;
-        next = sooner(next, sooner(next_overdue(s, card), sooner(next_credit(s, card, now), next_gang(s, card, now))));
+        next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
     }
     *again = next == NEVER ? 0 : next;
     return false;
