@@ -494,7 +494,7 @@ static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
-    if (t->incomplete) return SCHEDULE_SELF_GRACE * processes_of(t);
+    if (t->incomplete) return (t->asks ? SCHEDULE_SELF_GRACE : SCHEDULE_CARD_GRACE) * processes_of(t);
     if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;

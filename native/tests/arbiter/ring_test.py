@@ -71,7 +71,7 @@ def test_rings_of_one_process_for_each_card_do_not_stall() -> None:
     for cards in (2, 4):
         b = play({"a": HALF, "b": HALF}, [*ranks("a", 1, cards), *ranks("b", 2, cards)], 4000, cards=cards)
         for c in "ab":
-            progresses(b.latencies[c], 250, 60)
+            progresses(b.latencies[c], 200, 60)
 
 
 def test_a_ring_of_processes_beside_busy_programs_on_all_cards_does_not_stall() -> None:
