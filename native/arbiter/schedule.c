@@ -625,7 +625,7 @@ static bool see_to_late(struct schedule *s, uint32_t card, uint64_t now, struct 
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->late || t->draining || !t->asks) continue;
-        uint64_t when = later(t->over_at, t->joined_at) + later(SCHEDULE_JOIN, 2 * t->overrun_ns); /* long kernels are done meanwhile */
+        uint64_t when = later(t->over_at, t->joined_at) + later(SCHEDULE_JOIN, t->overrun_ns / 4 * 3); /* long kernels are done meanwhile */
         if (when > now) {
             *again = sooner(*again, when);
             continue;
