@@ -218,6 +218,22 @@ static uint64_t gang_of(const struct slice *s, uint64_t cards)
     return gang;
 }
 
+/* Processes of a container that work on several cards are one gang: a kernel of one may wait for a kernel of another. */
+static uint64_t cards_of_all(const struct node *n, const struct slice *s)
+{
+    uint64_t cards = 0;
+    for (int i = s->peers; i >= 0; i = n->peers[i].next) cards |= n->peers[i].wants | n->peers[i].granted;
+    return cards;
+}
+
+static void want_together(struct node *n, const struct peer *p, uint32_t card, uint64_t gang)
+{
+    struct slice *s = slice_of(n, p);
+    uint64_t now = clock_now(), all = cards_of_all(n, s), cards = gang_of(s, gang | all);
+    for (uint32_t c = 0; c < s->cards; c++)
+        if (c == card || ((all >> c & 1) && s->card[c] >= 0 && !s->outstanding[c])) schedule_want(&n->schedule, (uint32_t)s->card[c], p->slice, cards, now);
+}
+
 static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
 {
     struct slice *s = slice_of(n, p);
@@ -227,7 +243,7 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     bool draining = n->schedule.seats[s->card[card]][p->slice].draining;
     bool open = s->outstanding[card] && !s->recalled[card] && !draining && (!s->until[card] || s->until[card] > now);
     if (open) grant(n, p, card, now); /* the container already has the lease */
-    else schedule_want(&n->schedule, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
+    else want_together(n, p, card, gang);
 }
 
 static void ending(struct node *n, struct peer *p, const struct arbiter_message *m)
@@ -303,21 +319,18 @@ static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, ui
 
 static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct schedule_decision *d, uint64_t now)
 {
-    s->lease[card] = ++n->next_lease;
+    bool goes_on = s->outstanding[card]; /* processes that are late have the lease, too */
+    if (!goes_on) s->lease[card] = ++n->next_lease;
     s->begins[card] = d->begins;
     s->until[card] = d->until;
     s->recalled[card] = false;
     s->shared[card] = d->shared;
-    s->outstanding[card] = 0;
     s->ends[card] = 0;
     uint64_t throttled = n->schedule.seats[d->card][d->tenant].throttled_ns;
     s->held_back[card] = throttled - s->throttled[card];
     s->throttled[card] = throttled;
-    for (int i = s->peers; i >= 0; i = n->peers[i].next) {
-        n->peers[i].granted &= ~(1ull << card);
-        n->peers[i].ending &= ~(1ull << card);
-        if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
-    }
+    for (int i = s->peers; i >= 0; i = n->peers[i].next)
+        if ((n->peers[i].wants & ~n->peers[i].granted) >> card & 1) grant(n, &n->peers[i], card, now);
     if (!s->outstanding[card]) schedule_done(&n->schedule, d->card, d->tenant, false, now);
 }
 
@@ -335,6 +348,7 @@ void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
         s->shared[card] = true;
         return tell_all(n, s, ARBITER_SHARED, (uint32_t)card, 0);
     }
+    if (d->what == SCHEDULE_LATE && n->schedule.seats[d->card][d->tenant].incomplete) return; /* not to blame */
     if (d->what == SCHEDULE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card, 0);

@@ -20,6 +20,7 @@ void schedule_init(struct schedule *s)
 /* ---- accounts ---- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* A kernel cannot be interrupted. Half of it counts before it begins, so that a tenant with long kernels is as far ahead of its share after
  * one as it was behind before. */
@@ -221,6 +222,18 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
+/* A tenant that has a turn on some cards of a gang, or in some processes, while others wait for one. */
+static void note_incomplete(struct schedule *s, uint32_t tenant)
+{
+    uint64_t waits = 0;
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->seats[i][tenant].asks) waits |= s->seats[i][tenant].gang;
+    for (uint32_t i = 0; i < s->cards; i++) {
+        struct schedule_seat *t = &s->seats[i][tenant];
+        t->incomplete = (t->holds || t->late) && (waits >> i & 1);
+    }
+}
+
 static void let_go(struct schedule *s, uint32_t card, uint32_t tenant)
 {
     if (s->holder[card] == (int)tenant) s->holder[card] = NOBODY;
@@ -282,6 +295,8 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     if (!t->present) return;
     charge_all(s, card, now);
     t->gang = gang | 1ull << card;
+    t->asks = true;
+    note_incomplete(s, tenant);
     if (t->wants) return;
     if (!t->holds && !t->late) {
         schedule_come_back(s, card, t, now);
@@ -317,6 +332,8 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     }
     if (t->draining) correct_next(s, card, tenant, now);
     t->holds = t->late = t->draining = t->recalled = t->told = false;
+    t->asks = wants_more;
+    note_incomplete(s, tenant);
     t->over_at = t->ends_at = t->overrun_ns = t->behind = t->sooner_by = 0;
     t->early = false;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
@@ -454,7 +471,7 @@ static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t no
     uint64_t when = NEVER;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
+        if (!t->present || !t->wants || t->holds || !may_go_on(t) || may_hold(t)) continue;
         uint64_t missing = (uint64_t)(schedule_credit_to_begin(t) - t->credit);
         when = sooner(when, now + missing * 100 / t->terms.limit + 1);
     }
@@ -479,7 +496,7 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
 {
     uint64_t end = NEVER;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
-    if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : now;
+    if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : later(now, h->granted_at + SCHEDULE_LEAST);
     if (next == NOBODY || &s->seats[card][next] == h) return end;
     const struct schedule_seat *n = &s->seats[card][next];
     uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SCHEDULE_LEAST;
@@ -497,6 +514,7 @@ static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
     uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
+    if (t->incomplete) return (t->asks ? SCHEDULE_SELF_GRACE : SCHEDULE_CARD_GRACE) * processes_of(t);
     if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
@@ -505,7 +523,7 @@ uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct sc
 void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t since, uint64_t now)
 {
     uint64_t expected = since + known_overrun(t);
-    if (since && now > expected) s->patience[card] -= sooner(s->patience[card], now - expected);
+    if (since && now > expected && !t->incomplete) s->patience[card] -= sooner(s->patience[card], now - expected);
 }
 
 /* A kernel may take longer than known before. The next tenant need not get the card as long as it is ahead of the holder, which is charged for
@@ -514,7 +532,7 @@ static uint64_t patience_with(const struct schedule *s, uint32_t card, const str
 {
     uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
-    if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
+    if (h->incomplete || next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
     int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
     if (ahead <= 0 || patience >= most) return patience;
     uint64_t even = now + (uint64_t)ahead * h->terms.weight / SCALE + 1;
@@ -539,7 +557,7 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     schedule_was_patient(s, card, h, h->over_at, now);
     h->holds = false;
     h->late = true;
-    h->lates++;
+    h->lates += !h->incomplete;
     s->holder[card] = NOBODY;
     out->what = SCHEDULE_LATE;
     return true;
@@ -613,8 +631,29 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
         }
         schedule_was_patient(s, card, t, t->ends_at, now);
         t->draining = false;
-        t->lates++;
+        t->lates += !t->incomplete;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
+        return true;
+    }
+    return false;
+}
+
+/* The work of a late tenant may be waiting for another of its processes. If that tenant has had too much, its turn does not come. So its
+ * other processes are let in for a moment, beside the holder: it is on the card anyway, and is charged by the number of its processes. */
+static bool see_to_late(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
+{
+    for EACH_SEAT(s, card, i) {
+        struct schedule_seat *t = &s->seats[card][i];
+        if (!t->late || t->draining || !t->asks) continue;
+        uint64_t when = later(t->over_at, t->joined_at) + later(SCHEDULE_JOIN, t->overrun_ns / 4 * 3); /* long kernels are done meanwhile */
+        if (when > now) {
+            *again = sooner(*again, when);
+            continue;
+        }
+        t->joined_at = now;
+        t->asks = false;
+        note_incomplete(s, i);
+        *out = (struct schedule_decision){SCHEDULE_GRANT, card, i, 0, now + SCHEDULE_LEAST, false};
         return true;
     }
     return false;
@@ -660,7 +699,8 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
-    t->recalled = false;
+    t->late = t->recalled = t->asks = false;
+    note_incomplete(s, tenant);
     t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
@@ -679,6 +719,7 @@ static bool gang_ready(struct schedule *s, uint32_t tenant, uint64_t gang)
     bool ready = true;
     for (uint32_t i = 0; i < s->cards; i++) {
         if (!(gang >> i & 1) || !may_hold(&s->seats[i][tenant])) continue;
+        if (s->holder[i] != NOBODY && s->seats[i][tenant].late) continue;
         s->reserved[i] = (int16_t)tenant;
         if (s->holder[i] != NOBODY) ready = false;
     }
@@ -712,7 +753,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     schedule_settle(s, now); /* all cards: a gang is compared with others on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
         reserve_what_takes_longest(s, card, now);
-        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next) || see_to_late(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;

@@ -30,6 +30,9 @@
 #define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
 #define SCHEDULE_GRACE 100000000ull   /* time after the end of a lease, before the next tenant is let in anyway ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for a tenant whose kernels are not known yet ... */
+#define SCHEDULE_CARD_GRACE 2000000ull /* ... for a tenant that waits for another card: its kernels may wait for that ... */
+#define SCHEDULE_SELF_GRACE 5000000ull /* ... or for another of its processes, which the driver may run one after the other ... */
+#define SCHEDULE_JOIN 30000000ull /* ... and that long after the end of its turn, others of its processes are let in for SCHEDULE_LEAST */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... and at most, for a tenant whose kernels have been long before */
 
 #define SCHEDULE_PATIENCE 1200000000ull /* most time of a card that all unexpected overruns together may take at once: four first graces */
@@ -61,10 +64,13 @@ struct schedule_seat {
     bool present, wants, holds, recalled, late;
     bool told; /* it was notified that it shares its turn */
     bool draining; /* late, but not to blame: it has announced that it is almost done */
+    bool asks;     /* a process without a turn has requested one */
+    bool incomplete; /* it has or had a turn here that is not over, and another of its processes or cards waits for one: see may_hold() */
     uint64_t gang;        /* bit set of cards that it wants together, including this one */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: announced, or drains since; 0: none */
+    uint64_t joined_at; /* late, and other processes of it were let in: see see_to_late() */
     bool waits;         /* it understands grants that come before the turn begins */
     uint32_t processes; /* number of its processes that have the turn; 0: unknown, counts as one */
     uint32_t follows;   /* the tenant whose turn was passed on to this one */

@@ -15,7 +15,10 @@ int64_t schedule_credit_to_begin(const struct schedule_seat *t); /* of a seat wi
 
 static inline bool limited(const struct schedule_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
 static inline bool has_credit(const struct schedule_seat *t) { return !limited(t) || t->credit >= schedule_credit_to_begin(t); }
-static inline bool may_hold(const struct schedule_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
+/* Work of a late tenant may be waiting for a kernel that another of its processes would launch, here or on another card. So that tenant has
+ * its next turns all the same. Other late tenants have none before their work is done. */
+static inline bool may_go_on(const struct schedule_seat *t) { return !t->late || (t->incomplete && !t->draining); }
+static inline bool may_hold(const struct schedule_seat *t) { return t->present && t->wants && !t->holds && may_go_on(t) && has_credit(t); }
 static inline bool busy(const struct schedule_seat *t) { return t->present && (t->wants || t->holds || t->late); }
 static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 /* How long a turn may last beyond its end before others go on. */

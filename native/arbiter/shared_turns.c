@@ -102,7 +102,7 @@ static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, str
         schedule_was_patient(s, card, t, t->over_at, now);
         t->holds = false;
         t->late = true;
-        t->lates++;
+        t->lates += !t->incomplete;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
         return true;
     }
@@ -159,7 +159,7 @@ static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct sched
         struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t)) continue;
         t->holds = t->told = true;
-        t->recalled = false;
+        t->recalled = t->asks = false;
         t->granted_at = now;
         t->over_at = 0;
         t->leases++;

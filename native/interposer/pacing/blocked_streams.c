@@ -47,6 +47,13 @@ static bool any_at_work(const struct fr_paced_card *card)
     return false;
 }
 
+bool fr_blocked_runs(const struct fr_paced_card *card)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
+        if (at_work(st) && st->count > atomic_load(&st->open)) return true;
+    return false;
+}
+
 static bool is_behind(struct fr_stream_state *st)
 {
     if (!fr_stream_state_try_lock(st)) return false;

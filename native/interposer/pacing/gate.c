@@ -157,12 +157,21 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
     return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
-static void wait_at(struct fr_paced_card *p, uint32_t seen)
+/* How much of FR_WINDOW_NS the launch takes where the gate stays closed (stuck.c). One of unknown length takes all of it, and does not go
+ * behind other work. */
+static uint64_t stuck_ns(const struct fr_ticket *t)
 {
+    bool measured = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    return measured ? t->ns : atomic_load(&t->state->in_flight) ? FR_STUCK_NEVER_NS : FR_WINDOW_NS;
+}
+
+static void wait_at(const struct fr_ticket *t, uint32_t seen)
+{
+    struct fr_paced_card *p = t->card;
     struct fr_account *a = fr_paced_card_account(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
-    uint64_t stuck = fr_stuck_look(p), again = from + FR_SILENT_NS, look = stuck > again ? stuck : again;
+    uint64_t stuck = fr_stuck_look(p, stuck_ns(t)), again = from + FR_SILENT_NS, look = stuck > again ? stuck : again;
     if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? look : 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
@@ -184,8 +193,9 @@ static void wait_until_it_begins(struct fr_paced_card *p)
 }
 
 /* At a closed gate: requests a turn if no thread has, and waits. */
-static void knock(struct fr_paced_card *p, uint32_t seen)
+static void knock(const struct fr_ticket *t, uint32_t seen)
 {
+    struct fr_paced_card *p = t->card;
     int card = (int)(p - fr_paced_cards);
     atomic_fetch_add(&p->waiting, 1);
     if (seen == FR_GATE_IDLE && atomic_compare_exchange_strong(&p->gate, &seen, FR_GATE_ASKED)) {
@@ -193,7 +203,7 @@ static void knock(struct fr_paced_card *p, uint32_t seen)
         fr_lease_wake(card);
     }
     atomic_fetch_sub(&p->waiting, 1);
-    if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
+    if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(t, seen);
 }
 
 static void wait_for_room(struct fr_ticket *t)
@@ -244,7 +254,7 @@ static uint64_t pass(struct fr_ticket *t)
         uint64_t now = clock_now_quickly();
         enum answer a = gate == FR_GATE_FREE ? (is_free(p) ? GO : OVER) : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
-        if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, now))) fr_blocked_takes_more(t->state), a = GO;
+        if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, stuck_ns(t), now))) fr_blocked_takes_more(t->state), a = GO;
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
             if (unlikely(!is_known(t->prediction) && !atomic_load_explicit(&p->guessed, memory_order_relaxed))) atomic_store(&p->guessed, 1);
@@ -258,7 +268,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a == SOON) wait_until_it_begins(p);
         else if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) fr_lease_close(p);
-        else knock(p, gate);
+        else knock(t, gate);
     }
 }
 

@@ -339,7 +339,7 @@ static void hear(struct client *me)
  * that waits for one of those will come back to this card. */
 static uint64_t turn_is_idle(const struct fr_paced_card *p)
 {
-    uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
+    uint64_t end = atomic_load(&p->end), quiet = later(atomic_load(&p->granted), atomic_load(&p->worked_at));
     uint64_t gang = fr_paced_cards_gang(clock_now()) | 1ull << (p - fr_paced_cards);
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
         if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paced_cards[i].queue_end), atomic_load(&fr_paced_cards[i].last_launch)));
@@ -347,6 +347,13 @@ static uint64_t turn_is_idle(const struct fr_paced_card *p)
     uint64_t now = clock_now(), tardy = atomic_load(&p->granted) + FR_TARDY_NS;
     bool on_its_way = atomic_load(&p->at_gate) || atomic_load(&p->inside); /* on a busy machine a thread is woken late */
     return on_its_way && quiet < now + FR_IDLE_NS ? later(quiet, sooner(now + FR_IDLE_NS, tardy)) : quiet;
+}
+
+/* While no other container waits for the card, a turn in which a kernel takes longer than predicted goes on. */
+static void see_to_long_work(struct fr_paced_card *p, uint64_t now)
+{
+    bool alone = atomic_load(&p->gate) == FR_GATE_OPEN && !atomic_load(&p->end) && !atomic_load(&p->shared);
+    if (alone && now >= turn_is_idle(p) && fr_blocked_runs(p)) atomic_store(&p->worked_at, now);
 }
 
 /* When the turn ends if nothing changes. */
@@ -440,6 +447,7 @@ static uint64_t see_to_gate(struct client *me)
     struct fr_paced_card *p = paced_card_of(me);
     uint64_t now = clock_now();
     see_to_outside(me);
+    see_to_long_work(p, now);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);

@@ -7,8 +7,10 @@
 
 struct fr_paced_card;
 
-bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t now); /* with the gate closed, counted as inside */
-uint64_t fr_stuck_look(const struct fr_paced_card *p);           /* when the next launch may go, if nothing changes; 0: none may */
+#define FR_STUCK_NEVER_NS (2 * FR_WINDOW_NS)
+/* With the gate closed, counted as inside. `ns`: what the launch takes of FR_WINDOW_NS. */
+bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t ns, uint64_t now);
+uint64_t fr_stuck_look(const struct fr_paced_card *p, uint64_t ns); /* when that launch may go, if nothing changes; 0: it may not */
 
 void fr_stuck_begin(struct fr_paced_card *p);   /* by the thread that closes the gate */
 void fr_stuck_goes_on(struct fr_paced_card *p); /* by the lease client while it waits: something that it waited for is done */

@@ -33,7 +33,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
 CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *, unsigned, unsigned);
 
-struct part part = {.us = 1000, .n = 1, .rate = 20, .card_count = 1};
+struct part part = {.us = 1000, .n = 1, .rate = 20, .card_count = 1, .room = 100};
 
 #define CARDS 8
 static CUcontext contexts[CARDS];
@@ -53,12 +53,16 @@ static void must(CUresult r, const char *what)
 static void prepare(void)
 {
     char text[400];
-    snprintf(text, sizeof text, ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0\n.visible .entry spin(.param .u64 us) { ret; }\n"
-             "// simgpu: time_us=$0 meet=%d\n.visible .entry meet(.param .u64 us, .param .u64 number) { ret; }\n", part.card_count);
+    double room = part.room / 100.0;
+    int peers = part.peers ? (int)part.peers : part.card_count;
+    snprintf(text, sizeof text, ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0 share=%.2f\n.visible .entry spin(.param .u64 us) { ret; }\n"
+             "// simgpu: time_us=$0 share=%.2f meet=%d\n.visible .entry meet(.param .u64 us, .param .u64 number) { ret; }\n", room, room, peers);
     must(cuInit(0), "cuInit");
     for (int i = 0; i < part.card_count; i++) {
         CUmodule module;
-        must(cuCtxCreate_v2(&contexts[i], 0, part.cards[i]), "cuCtxCreate");
+        bool again = i && part.cards[i] == part.cards[0];
+        if (again) contexts[i] = contexts[0], must(cuCtxSetCurrent(contexts[0]), "cuCtxSetCurrent");
+        else must(cuCtxCreate_v2(&contexts[i], 0, part.cards[i]), "cuCtxCreate");
         must(cuModuleLoadData(&module, text), "cuModuleLoadData");
         must(cuModuleGetFunction(&spin[i], module, "spin"), "cuModuleGetFunction");
         must(cuModuleGetFunction(&meet[i], module, "meet"), "cuModuleGetFunction");
@@ -113,13 +117,14 @@ void play_multi(void)
     }
 }
 
-/* Launches card by card, like a collective library. */
+/* Launches card by card, like a collective library. Ranks, the processes of a ring, have a common number. */
 void play_ring(void)
 {
-    uint64_t us = part.us, number = ((uint64_t)getpid() & 0xffff) << 16;
+    uint64_t us = part.us, number = (part.ring ? part.ring : (uint64_t)getpid() & 0xffff) << 16;
     for (uint64_t from; (from = clock_now()) < part.end;) {
         number++;
         for (int i = 0; i < part.card_count; i++) {
+            if (part.before) launch(i, part.before);
             must(cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
             must(cuLaunchKernel(meet[i], 8, 1, 1, 256, 1, 1, 0, streams[i], (void *[]){&us, &number}, NULL), "cuLaunchKernel");
         }
@@ -127,6 +132,24 @@ void play_ring(void)
         uint32_t at = atomic_fetch_add(&part.seat->requests, 1);
         if (at < REQUESTS) part.seat->latency_us[at] = (uint32_t)((clock_now() - from) / 1000);
     }
+}
+
+/* A kernel that runs all the time on a part of the card, until its peer is launched, beside short ones. */
+void play_persistent(void)
+{
+    uint64_t us = part.us, number = 1;
+    CUstream own;
+    must(cuStreamCreate(&own, 1), "cuStreamCreate");
+    for (int i = 0; i < 20; i++) launch(0, part.us), wait_for(0); /* so that its length is known */
+    must(cuLaunchKernel(meet[0], 8, 1, 1, 256, 1, 1, 0, own, (void *[]){&us, &number}, NULL), "cuLaunchKernel");
+    for (uint64_t from; (from = clock_now()) < part.end - 100 * MS; clock_sleep_until(clock_now() + 40 * MS)) {
+        launch(0, part.us);
+        wait_for(0);
+        uint32_t at = atomic_fetch_add(&part.seat->requests, 1);
+        if (at < REQUESTS) part.seat->latency_us[at] = (uint32_t)((clock_now() - from) / 1000);
+    }
+    must(cuLaunchKernel(meet[0], 8, 1, 1, 256, 1, 1, 0, streams[0], (void *[]){&us, &number}, NULL), "cuLaunchKernel");
+    must(cuStreamSynchronize(own), "cuStreamSynchronize");
 }
 
 void play_full(void)
@@ -293,7 +316,8 @@ static void read_word(char *word)
 {
     static const struct { const char *key; unsigned *to; } numbers[] = {
         {"us", &part.us}, {"n", &part.n}, {"rate", &part.rate}, {"sync", &part.sync}, {"die", &part.die}, {"cores", &part.cores},
-        {"limit", &part.limit}, {"weight", &part.weight}, {"priority", &part.priority}, {"card", &part.card}, {"back", &part.back}};
+        {"limit", &part.limit}, {"weight", &part.weight}, {"priority", &part.priority}, {"card", &part.card}, {"back", &part.back},
+        {"before", &part.before}, {"peers", &part.peers}, {"room", &part.room}, {"ring", &part.ring}};
     static const struct { const char *key; char *to; size_t size; } texts[] = {
         {"role", part.role, sizeof part.role}, {"slice", part.slice, sizeof part.slice}, {"out", part.out, sizeof part.out},
         {"program", part.program, sizeof part.program}, {"slices", part.slices, sizeof part.slices}};
@@ -308,7 +332,7 @@ static void read_word(char *word)
 }
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
-    {"work", play_work, true}, {"fresh", play_fresh, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"work", play_work, true}, {"fresh", play_fresh, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"persistent", play_persistent, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
     {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
     {"old_events", play_old_events, true}, {"many_streams", play_many_streams, true}, {"capture_beside", play_capture_beside, true},
     {"capture_ends", play_capture_ends, true}, {"own_stream", play_thread_stream, true},

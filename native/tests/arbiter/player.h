@@ -19,6 +19,8 @@ struct part {
     int cards[8], card_count;        /* cards=0, cards=0:1: used in this order */
     unsigned us, n, rate, sync, die; /* kernel time; how many; per second; wait for each; killed at (ms) */
     unsigned cores, limit, weight, priority, card, back;
+    unsigned before, peers, room, ring; /* of rings: a kernel of this length (us) before the one that waits; peers, if not one for each card;
+                                           percent of the card that a kernel takes; number common to the processes of the ring */
     uint64_t start, begin, end; /* of the scene; of this player */
     struct seat *seat;
 };
@@ -29,6 +31,7 @@ void play_work(void);    /* a kernel on each card in turn; sync=1 waits for it *
 void play_fresh(void);   /* kernels of shapes that were never launched before, in n streams */
 void play_multi(void);   /* cooperative launches over all its cards at once */
 void play_ring(void);    /* a kernel on each of its cards, each of which spins until all have begun; records the time of each round */
+void play_persistent(void); /* a kernel waits all the time for the last of all, beside short ones, and records the time of each of those */
 void play_service(void); /* requests at random times; records the time of each */
 void play_nvml(void);    /* work, while another thread records the values of NVML */
 

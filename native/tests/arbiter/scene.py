@@ -25,6 +25,7 @@ USE_CARDS = (
     "fresh",
     "multi",
     "ring",
+    "persistent",
     "service",
     "nvml",
     "full",
