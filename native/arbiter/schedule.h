@@ -32,7 +32,7 @@
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for a tenant whose kernels are not known yet ... */
 #define SCHEDULE_CARD_GRACE 2000000ull /* ... for a tenant that waits for another card: its kernels may wait for that ... */
 #define SCHEDULE_SELF_GRACE 5000000ull /* ... or for another of its processes, which the driver may run one after the other ... */
-#define SCHEDULE_JOIN 30000000ull /* ... and that long after the end of its turn, others of its processes are let in for SCHEDULE_LEAST */
+#define SCHEDULE_JOIN 30000000ull /* ... and that long after the end of its turn, and then ever more seldom, its other processes are let in for SCHEDULE_LEAST */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... and at most, for a tenant whose kernels have been long before */
 
 #define SCHEDULE_PATIENCE 1200000000ull /* most time of a card that all unexpected overruns together may take at once: four first graces */
