@@ -107,6 +107,35 @@ COUNTS(in_many_streams)
 COUNTS(by_graph)
 COUNTS(with_a_wait)
 
+static CUlaunchConfig changing = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1};
+static _Atomic int change;
+
+static void *changes_the_config(void *unused)
+{
+    for (; change >= 0; usleep(100)) {
+        if (!change) continue;
+        usleep(10000); /* the launch now waits at the gate */
+        changing.hStream = (CUstream)&changing;
+        change = 0;
+    }
+    return unused;
+}
+
+static void a_config_that_changes_while_the_launch_waits_changes_nothing(void)
+{
+    pthread_t thread;
+    get_ready();
+    EXPECT_EQ(pthread_create(&thread, NULL, changes_the_config, NULL), 0);
+    for (int i = 0; i < KERNELS; i++) {
+        changing.hStream = NULL;
+        change = 1;
+        EXPECT_EQ(cuLaunchKernelEx(&changing, spin, parameters, NULL), CUDA_SUCCESS);
+        while (change) usleep(100);
+    }
+    change = -1;
+    EXPECT_EQ(pthread_join(thread, NULL), 0);
+}
+
 static void large_fills_count(void)
 {
     get_ready();
@@ -445,6 +474,7 @@ int main(void)
     UNDER_AN_ARBITER(a_stream_of_one_card_counts_there_while_another_card_is_current);
     UNDER_AN_ARBITER(by_graph_counts);
     UNDER_AN_ARBITER(with_a_wait_counts);
+    UNDER_AN_ARBITER(a_config_that_changes_while_the_launch_waits_changes_nothing);
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
     UNDER_AN_ARBITER(launches_captured_for_graphics_neither_wait_nor_count);
