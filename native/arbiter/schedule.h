@@ -31,7 +31,7 @@
 #define SCHEDULE_GRACE 100000000ull   /* time after the end of a lease, before the next tenant is let in anyway ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for a tenant whose kernels are not known yet ... */
 #define SCHEDULE_CARD_GRACE 2000000ull /* ... for a tenant that waits for another card: its kernels may wait for that ... */
-#define SCHEDULE_SELF_GRACE 5000000ull /* ... or for another of its processes, which the driver may run one after the other ... */
+#define SCHEDULE_SELF_GRACE 50000000ull /* ... or for another of its processes. Most processes on one card do not, so this is no shorter than SCHEDULE_GRACE for two ... */
 #define SCHEDULE_JOIN 30000000ull /* ... and that long after the end of its turn, and then ever more seldom, its other processes are let in for SCHEDULE_LEAST */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... and at most, for a tenant whose kernels have been long before */
 

@@ -95,7 +95,7 @@ def test_processes_that_meet_on_one_card_do_not_stall_beside_a_busy_neighbour() 
     words = f"us={ROUND_US} before=1000 ring=1 peers=2 room=10"
     parts = [Part("a", "ring", words), Part("a", "ring", words), Part("b", "work", "us=1000")]
     b = play({"a": HALF, "b": HALF}, parts, 4000)
-    progresses(b.latencies["a"], 150, 100)
+    progresses(b.latencies["a"], 60, 150)  # each turn may end between two kernels that wait for each other
 
 
 def test_processes_that_meet_on_one_card_keep_their_limit_and_do_not_stall() -> None:
