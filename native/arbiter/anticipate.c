@@ -4,7 +4,7 @@
  * whole turn of that tenant, with all that it has queued, would begin in each of these gaps. There are two reasons to wait:
  *
  *   - The tenant's pauses are short: it works for a third of the time or more. If it is behind by some milliseconds, the card waits for it, for
- *     half as long again as it is usually away. It pays for that time as if it had the card, so nobody else gets less than its share.
+ *     one and a half times its usual absence. The idle time is charged to that tenant, so the others still get their shares.
  *   - The other has long kernels, which cannot be interrupted. They wait for any tenant that has just been here: at most a fiftieth of their own
  *     length, for all gaps since their last turn together. No more of the card's time is lost than that. */
 #include "schedule_parts.h"
@@ -16,8 +16,6 @@
 #define KEPT 200000ull       /* the library gives an idle card back after this (FR_IDLE_NS) */
 #define WAKING 100000ull     /* how much later than usual a program may wake up */
 #define BEHIND 12000000ull   /* a tenant that is behind by 10 ms cuts short the turns of others (end_of_lease), and need not be waited for */
-
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t mean(uint64_t before, uint64_t value) { return before ? before - before / 4 + value / 4 : value; }
 

@@ -280,7 +280,7 @@ static uint64_t heard_in_second(uint64_t *second, uint64_t *heard, uint64_t now)
     return ++*heard;
 }
 
-/* Each message costs the arbiter a microsecond or more, in which it serves nobody else. */
+/* While the arbiter handles messages of one container, no other container is served. */
 static bool flood(struct slice *s, struct peer *p, uint64_t now)
 {
     uint64_t of_peer = heard_in_second(&p->second, &p->heard, now), of_slice = heard_in_second(&s->second, &s->heard, now);

@@ -20,7 +20,6 @@ void schedule_init(struct schedule *s)
 /* ---- accounts ---- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* A kernel cannot be interrupted. Half of it counts before it begins, so that a tenant with long kernels is as far ahead of its share after
  * one as it was behind before. */
@@ -263,8 +262,7 @@ static int64_t a_turn_behind_others(const struct schedule *s, uint32_t card, con
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *o = &s->seats[card][i];
         if (&s->seats[card][i] == t || !busy(o)) continue;
-        uint64_t overrun = o->overrun_ns > o->longest_overrun ? o->overrun_ns : o->longest_overrun;
-        turn = larger(turn, (int64_t)(SCHEDULE_LONGEST + overrun) * SCALE / o->terms.weight);
+        turn = larger(turn, (int64_t)(SCHEDULE_LONGEST + later(o->overrun_ns, o->longest_overrun)) * SCALE / o->terms.weight);
         if (o->virtual_time < least) least = o->virtual_time;
     }
     return least == INT64_MAX ? INT64_MIN : least - turn;

@@ -21,6 +21,7 @@ static inline bool may_go_on(const struct schedule_seat *t) { return !t->late ||
 static inline bool may_hold(const struct schedule_seat *t) { return t->present && t->wants && !t->holds && may_go_on(t) && has_credit(t); }
 static inline bool busy(const struct schedule_seat *t) { return t->present && (t->wants || t->holds || t->late); }
 static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 /* How long a turn may last beyond its end before others go on. */
 uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t);
 /* Takes an unexpected overrun, since the turn's end at `since`, from the card's patience. */

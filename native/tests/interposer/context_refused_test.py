@@ -32,20 +32,21 @@ def expect_a_line(answer: Answer, words: str) -> None:
     assert answer.said == f"fractile: a CUDA context is not made: {words}\n", answer
 
 
-def test_a_context_of_known_size_that_does_not_fit_is_named_and_counted() -> None:
+def expect_refused_in_both_ways(context: int) -> None:
+    """`context`: the figure in the limits page, MiB; 0: none, so the library measures the context (256 MiB)."""
     for way in ("context()", "primary()"):
-        container = contained(128, 256)
+        container = contained(128, context)
         answer = run(container.directory, f"{PRIMARY}\ninit(); {way}; finish()")
         expect_a_line(answer, "it takes 256 MiB of the card, and 128 MiB of the quota of 128 MiB are free")
         assert refusals(container) == 1, way
+
+
+def test_a_context_of_known_size_that_does_not_fit_is_named_and_counted() -> None:
+    expect_refused_in_both_ways(256)
 
 
 def test_so_is_one_whose_size_was_not_known_before() -> None:
-    for way in ("context()", "primary()"):
-        container = contained(128, 0)
-        answer = run(container.directory, f"{PRIMARY}\ninit(); {way}; finish()")
-        expect_a_line(answer, "it takes 256 MiB of the card, and 128 MiB of the quota of 128 MiB are free")
-        assert refusals(container) == 1, way
+    expect_refused_in_both_ways(0)
 
 
 def test_each_refusal_is_counted_once() -> None:
