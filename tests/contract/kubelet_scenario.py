@@ -360,7 +360,8 @@ async def _runs_after_all(world: KubeletWorld, recorder: Recorder, name: str) ->
     async with asyncio.timeout(2 * PATIENCE):
         while (phase := await world.phase(name)) != "Running":
             if phase == "Failed":
-                assert "Allocate failed" in await world.message(name)
+                said = await world.message(name)
+                assert "Allocate failed" in said, f"{name} failed for another reason: {said}"
                 return False
             if await _is_gone(recorder):
                 await recorder.over_a_restart()
