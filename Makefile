@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo docs drawings reference check test test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
+.PHONY: help install demo docs drawings reference check test test-long test-versions test-chart chaos model mutants soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,8 +24,11 @@ demo: $(INSTALLED) ## start a local cluster and demonstrate Fractile on it
 check: $(INSTALLED) ## the daily loop: format, style, types and the quick tests, in about three minutes
 	@hack/test.sh check
 
-test: $(INSTALLED) ## run all checks and tests, including end to end
+test: $(INSTALLED) ## run all checks and tests, including end to end, except those of test-long
 	@hack/test.sh
+
+test-long: $(INSTALLED) ## run the long tests: faults and recovery end to end, the chart, the fuzzers, long tests in C
+	@hack/test.sh long
 
 test-versions: $(INSTALLED) ## test scheduler-config with kube-scheduler 1.20 to 1.36, which it builds once (an hour)
 	@nice -n 10 $(BIN)/python -m tests.versions $(ARGS)

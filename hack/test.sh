@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs all checks and tests and stops at the first failure; with the argument "lint", runs only the checks; with "check", these and the
-# quick tests of the Python code, which start no cluster and no C compiler.
+# Runs all checks and tests except the long ones, and stops at the first failure. Arguments:
+#   lint   only the checks
+#   check  the checks and the quick tests of the Python code, which start no cluster and no C compiler
+#   long   only the long tests: in Python those marked `long`, in C those that native/tests/run.sh lists, the fuzzers, and the chart's own cluster
 # A check that passes prints one line; the tests show pytest's own output, and its closing line comes last. The types
 # are checked while the first tests run, because these leave a core free.
 # The tests in C measure shares of time, among other things, so nothing else runs beside them. The tests in Python
@@ -153,13 +155,80 @@ native() { # the tests in C: shows every failure, and otherwise only skipped tes
     why_skipped "$logs/native" | tee -a "$summary"
 }
 
+prepare() { # installs the programs that the tests with real components need; without root or Go that fails, and those tests report SKIPPED
+    local began=$EPOCHREALTIME
+    if "$bin/fractile" prepare; then
+        printf '  %-34s ok (%s)\n' "cluster programs" "$(seconds "$began")" | tee -a "$summary"
+    else
+        printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
+    fi
+}
+
+in_c() { # quick or long: the tests in C, alone
+    if compiler; then
+        behind native make -C native -j"$(nproc)" check WHICH="$1"
+    fi
+    native
+}
+
+fuzz() { # the fuzzers in C, in the background
+    if [ -f native/build/gen/region.h ] && fuzzing; then
+        behind fuzz nice -n 10 make -C native fuzz SECONDS=15
+    else
+        printf '  %-34s SKIPPED: no clang with libFuzzer (Debian: apt-get install clang libclang-rt-dev)\n' "$fuzzers" | tee -a "$summary"
+    fi
+}
+
+in_python() { # which: all tests in Python that need no cluster, those that start programs and wait for them in the background
+    behind agent "$bin/pytest" tests/agent -m "$1" -q -p no:cacheprovider
+    behind programs "$bin/pytest" "${programs[@]}" -m "$1" -q -p no:cacheprovider
+    tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -m "$1" -q
+    unit=$(tail -n 1 "$log")
+}
+
+end_to_end() { # which: two halves, each with its own cluster
+    behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -m "$1" -p no:cacheprovider
+    tests "end to end (pytest)" tests/e2e "${others[@]/#/--ignore=}" -m "$1"
+    first=$(tail -n 1 "$log")
+    part others "end to end, second cluster (pytest)"
+    last=$(tail -n 1 "$logs/others")
+}
+
+totals() {
+    echo
+    cat "$summary"
+    echo "                 unit: $unit"
+    echo "                agent: $(tail -n 1 "$logs/agent")"
+    echo "             programs: $(tail -n 1 "$logs/programs")"
+    echo "        first cluster: $first"
+    echo "       second cluster: $last"
+}
+
+fuzzers="fuzzers in C (make -C native fuzz)"
+programs=(tests/charts tests/contract tests/main tests/versions)
+others=(tests/e2e/local/test_{cluster,chaos,demos,install_scheduler}.py tests/e2e/placing/test_{class_controllers,classes,policies,quota,webhook}.py)
+
+if [ "${1:-}" = long ]; then
+    prepare
+    in_c long
+    fuzz
+    in_python long
+    [ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
+    part agent "unit, agent (pytest)"
+    part programs "contract, programs, chart (pytest)"
+    end_to_end long
+    check "chart (make test-chart)" make test-chart
+    totals
+    exit 0
+fi
+
 check "format (ruff)" "$bin/ruff" format --check --quiet .
 check "style (ruff)" "$bin/ruff" check --quiet .
 check "rings (import-linter)" "$bin/lint-imports"
 if [ "${1:-}" = check ]; then
     behind types "$bin/pyright"
-    slow=(tests/e2e tests/agent tests/charts tests/contract tests/main tests/versions)
-    FRACTILE_QUICK=1 tests "unit, property (pytest)" tests "${slow[@]/#/--ignore=}" -m "not slow" -q
+    slow=(tests/e2e tests/agent "${programs[@]}")
+    FRACTILE_QUICK=1 tests "unit, property (pytest)" tests "${slow[@]/#/--ignore=}" -m "not slow and not long" -q
     checked types "types (pyright)"
     echo
     cat "$summary"
@@ -170,48 +239,16 @@ if [ "${1:-}" = lint ]; then
     check "types (pyright)" "$bin/pyright"
     exit 0
 fi
-# Installs the programs that the tests with real components need. Without root or Go that fails, and those tests report
-# SKIPPED and the reason.
-began=$EPOCHREALTIME
-if "$bin/fractile" prepare; then
-    printf '  %-34s ok (%s)\n' "cluster programs" "$(seconds "$began")" | tee -a "$summary"
-else
-    printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
-fi
-if compiler; then
-    behind native make -C native -j"$(nproc)" check # tests in Python use its build
-fi
-native
+prepare
+in_c quick                                                                                   # tests in Python use its build
 [ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # these tests load libraries and mostly wait
 behind types nice -n 10 "$bin/pyright"
-fuzzers="fuzzers in C (make -C native fuzz)"
-if [ -f native/build/gen/region.h ] && fuzzing; then
-    behind fuzz nice -n 10 make -C native fuzz SECONDS=15
-else
-    printf '  %-34s SKIPPED: no clang with libFuzzer (Debian: apt-get install clang libclang-rt-dev)\n' "$fuzzers" | tee -a "$summary"
-fi
-programs=(tests/charts tests/contract tests/main tests/versions) # these tests start programs and wait for them
-behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
-behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
-tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q
-unit=$(tail -n 1 "$log")
+in_python "not long"
 checked types "types (pyright)"
-[ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
 [ -z "${pid[foreign]:-}" ] || checked foreign "third-party programs (make programs)"
 ! grep -s '^SKIPPED' "$logs/foreign" | sed 's/^/    /' || true
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
-others=(tests/e2e/local/test_{cluster,chaos,demos,install_scheduler}.py tests/e2e/placing/test_{class_controllers,classes,policies,quota,webhook}.py)
-behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
-tests "end to end (pytest)" tests/e2e "${others[@]/#/--ignore=}"
-first=$(tail -n 1 "$log")
-part others "end to end, second cluster (pytest)"
-last=$(tail -n 1 "$logs/others")
-
-echo
-cat "$summary"
-echo "                 unit: $unit"
-echo "                agent: $(tail -n 1 "$logs/agent")"
-echo "             programs: $(tail -n 1 "$logs/programs")"
-echo "        first cluster: $first"
-echo "       second cluster: $last"
+end_to_end "not long"
+totals
+echo "  \`make test-long\` runs the long tests."

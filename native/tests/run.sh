@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every test in a separate simulated host, and prints the totals at the end. OUT and PYTHON come from the Makefile.
-# ONLY='pool_test async_test' runs only those (make check ONLY=...).
+# ONLY='pool_test async_test' runs only those (make check ONLY=...). WHICH=quick leaves out the long tests, WHICH=long runs only these.
 # Most tests of the library wait more than they compute, so they run in parallel, as do tests under the virtual clock; those that measure shares
 # of real time do not.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -103,7 +103,7 @@ chosen() { # name of the file
 }
 
 may_run() { # under this sanitizer
-    [ -e "$1" ] && chosen "$1" || return 1
+    [ -e "$1" ] && chosen "$1" && wanted "$1" || return 1
     case $SANITIZE:$1 in
     address:*/interposer/dl_test | thread:*/interposer/dl_test) skip "$1" "the sanitizer stands before dlsym itself and forbids RTLD_DEEPBIND" ;;
     thread:*/interposer/launch_test) skip "$1" "too slow under the thread sanitizer: its times do not hold" ;;
@@ -112,6 +112,21 @@ may_run() { # under this sanitizer
         skip "$1" "an interpreter without the sanitizer cannot load what has it"
         ;;
     undefined:*/load_elf_test.py | undefined:*/load_way_test.py) skip "$1" "it looks at the library as it is shipped" ;;
+    esac
+}
+
+long() { # takes more than ten seconds on two cores; shares/quick_test.py, stress_test.py and stress_policies_test.py are quick all the same
+    case $1 in
+    */arbiter/enemy_test.py | */arbiter/stuck_test.py | */arbiter/apart_test.py | */arbiter/ring_test.py | */arbiter/hostile_test.py) ;;
+    */shares/gpu_test.py | */silent_thread_test | */launch_test | */blocked_streams_test | */ptx_compiler_test.py | */stress_wild_test.py | */badinput_test.py) ;;
+    *) return 1 ;;
+    esac
+}
+
+wanted() { # by WHICH
+    case $WHICH in
+    quick) ! long "$1" ;;
+    long) long "$1" ;;
     esac
 }
 

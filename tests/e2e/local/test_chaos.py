@@ -9,7 +9,7 @@ from fractile.lab.cluster.local import LocalCluster
 from tests.chaos.rounds import Settings
 from tests.chaos.run import Run, chaos
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.chaos]
 
 SHORT = Settings(seed=41, seconds=12, faults=8, steps=8, most=8, settle=90)
 

@@ -177,6 +177,7 @@ def test_our_programs_have_the_rights_they_need_and_no_more(
     assert can is allowed
 
 
+@pytest.mark.long
 def test_every_component_killed_one_by_one_comes_back(cluster: LocalCluster, namespace: str) -> None:
     apply(cluster, pod("survivor", ["sleep", "100000"]))
     wait_ready(cluster, "survivor")
@@ -191,6 +192,7 @@ def test_every_component_killed_one_by_one_comes_back(cluster: LocalCluster, nam
     assert json.loads(after)[0]["restartCount"] == 0
 
 
+@pytest.mark.long
 def test_everything_killed_at_once_comes_back(cluster: LocalCluster, namespace: str) -> None:
     apply(cluster, pod("survivor", ["sleep", "100000"]))
     wait_ready(cluster, "survivor")
@@ -202,6 +204,7 @@ def test_everything_killed_at_once_comes_back(cluster: LocalCluster, namespace: 
     assert cluster.kubectl("-n", namespace, "exec", "survivor", "--", "echo", "here") == "here\n"
 
 
+@pytest.mark.long
 def test_a_cluster_whose_runtime_state_is_gone_as_after_a_reboot_comes_back(
     cluster: LocalCluster, namespace: str
 ) -> None:
@@ -221,6 +224,7 @@ def test_two_commands_at_once_and_wishes_that_contradict_are_refused(cluster: Lo
         cluster.up(UpOptions(spec=from_options(cluster.name, nodes=1)))
 
 
+@pytest.mark.long
 def test_up_killed_at_any_moment_is_completed_by_the_next_and_down_leaves_nothing() -> None:
     """A cluster of its own: created, killed half-made several times, completed, extended, removed."""
     name = "e2e-crash"
@@ -247,6 +251,7 @@ def test_up_killed_at_any_moment_is_completed_by_the_next_and_down_leaves_nothin
     assert not LocalCluster(name).down(), "a second down finds nothing"
 
 
+@pytest.mark.long
 def test_a_half_made_cluster_can_be_taken_down() -> None:
     name = "e2e-half"
     LocalCluster(name).down()
@@ -258,6 +263,7 @@ def test_a_half_made_cluster_can_be_taken_down() -> None:
     assert eventually(lambda: not left(name, before), 10), f"left: {left(name, before)}"
 
 
+@pytest.mark.long
 def test_two_clusters_run_side_by_side(cluster: LocalCluster) -> None:
     other = LocalCluster("e2e-hollow")
     other.down()

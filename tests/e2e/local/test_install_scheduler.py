@@ -25,7 +25,7 @@ from tests.e2e.conftest import not_on_chart
 from tests.main.process import free_port
 from tests.wire.golden_files import golden
 
-pytestmark = [pytest.mark.e2e, not_on_chart("the extender knows the cluster's own certificate")]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, not_on_chart("the extender knows the cluster's own certificate")]
 
 MANIFEST = golden("kubeadm-kube-scheduler-1.36.yaml").decode()  # what kubeadm 1.36.3 wrote
 IMAGE = static_pod.read(MANIFEST).image

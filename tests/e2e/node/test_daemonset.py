@@ -58,6 +58,7 @@ def test_the_file_is_taken_by_the_api_server(cluster: LocalCluster) -> None:
     assert "daemonset.apps/fractile-agent created (server dry run)" in said
 
 
+@pytest.mark.long
 def test_the_agent_serves_its_node_with_these_rights_and_an_upgrade_takes_over(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:

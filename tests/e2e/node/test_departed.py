@@ -16,6 +16,8 @@ from fractile.lab.demos.workload import DemoWorkload, Manifest
 from tests.e2e.node.test_limits import meanwhile, tenant
 from tests.e2e.node.test_usage import asked
 
+pytestmark = pytest.mark.long
+
 AT = "n1"
 GRACE = 30  # seconds
 HALF = CARD * 3 // 4

@@ -15,6 +15,8 @@ from fractile.lab.demos.workload import DemoWorkload
 from fractile.wire.fractile.extended_resource import HEALTHY
 from tests.e2e.placing.test_path import card_of, inspect
 
+pytestmark = pytest.mark.long
+
 AT = "n1"
 
 

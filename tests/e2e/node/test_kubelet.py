@@ -13,7 +13,14 @@ from fractile.lab.cluster.local import KubectlFailed, LocalCluster
 from fractile.model.units import PodUID
 from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
 from tests.contract.kubelet_recorder import Containers
-from tests.contract.kubelet_scenario import SCENARIOS, Scenario
+from tests.contract.kubelet_scenario import (
+    SCENARIOS,
+    Scenario,
+    a_deleted_pods_ids_are_free_again,
+    containers_are_admitted_in_order_before_the_first_one_starts,
+    one_container_is_preferred_allocated_and_started_with_the_same_ids,
+    options_are_asked_before_register_is_answered_and_devices_after,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -114,7 +121,16 @@ class RealWorld:
         return await asyncio.to_thread(self._cluster.kubectl, "-n", "default", *args, stdin=stdin)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
+_SHORT = (
+    options_are_asked_before_register_is_answered_and_devices_after,
+    one_container_is_preferred_allocated_and_started_with_the_same_ids,
+    containers_are_admitted_in_order_before_the_first_one_starts,
+    a_deleted_pods_ids_are_free_again,
+)
+_MARKED = [s if s in _SHORT else pytest.param(s, marks=pytest.mark.long) for s in SCENARIOS]
+
+
+@pytest.mark.parametrize("scenario", _MARKED, ids=lambda s: s.__name__)
 def test_the_real_kubelet_keeps_the_contract(scenario: Scenario, cluster: LocalCluster) -> None:
     cluster.up()
     try:

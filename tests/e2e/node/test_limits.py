@@ -248,6 +248,7 @@ def spent_in_twenty_seconds(work: DemoWorkload, cluster: LocalCluster, names: li
 # ---- isolation switched off ----
 
 
+@pytest.mark.long
 def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -276,6 +277,7 @@ def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
     assert probe(work, cluster, "wishes", "info")["total"] == 512 * MIB
 
 
+@pytest.mark.long
 def test_the_node_label_of_the_gpushare_design_switches_a_node_off(cluster: LocalCluster, work: DemoWorkload) -> None:
     cluster.kubectl("label", "node", "n2", "cgpu.disable.isolation=true", "--overwrite")
     try:
@@ -294,6 +296,7 @@ def test_the_node_label_of_the_gpushare_design_switches_a_node_off(cluster: Loca
 # ---- what dies or is renewed ----
 
 
+@pytest.mark.long
 def test_when_the_arbiter_is_killed_containers_compute_on_and_it_comes_back(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -326,6 +329,7 @@ def together(
     return [lines[0]["kernels"] * lines[0]["us"] / (seconds * 1e6) for lines in (said, other)]
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_on(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -344,6 +348,7 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
     assert work.pods()["steady"]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+@pytest.mark.long
 @not_on_chart("the library is part of the image, which test_chart.py upgrades")
 def test_an_upgrade_of_the_library_leaves_running_containers_theirs_and_gives_new_ones_the_new(
     cluster: LocalCluster, work: DemoWorkload, tmp_path: Path

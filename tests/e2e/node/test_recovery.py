@@ -22,6 +22,8 @@ from fractile.lab.machine import mounts
 from fractile.wire.foreign.kubelet_checkpoint import FILE_NAME
 from tests.e2e.conftest import not_on_chart
 
+pytestmark = pytest.mark.long
+
 NODE = "n1"
 SIZE = 3000
 

@@ -11,6 +11,8 @@ from fractile.lab.demos.workload import DemoWorkload
 from fractile.lab.machine import mounts
 from tests.e2e.node.test_limits import probe, renew_agent, tenant
 
+pytestmark = pytest.mark.long
+
 AT = "n1"
 REGION = "/etc/fractile/shared/region"
 HOSTILE = f"""

@@ -25,7 +25,7 @@ from tests.e2e.node.test_usage import asked
 AT = "n1"
 MIB = 2**20
 
-pytestmark = not_on_chart("the agent's folder is removed below its mount: kubelet starts it again")
+pytestmark = [pytest.mark.long, not_on_chart("the agent's folder is removed below its mount: kubelet starts it again")]
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from fractile.wire.kubernetes.objects import ALLOWED
 from tests.e2e.node.test_limits import meanwhile, renew_agent, wait
 from tests.e2e.node.test_usage import AT, events, get, of_pod, stowaway, until
 
+pytestmark = pytest.mark.long
+
 GRACE = 3  # seconds
 TIME = 40  # from the eviction on
 

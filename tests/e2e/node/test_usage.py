@@ -126,6 +126,7 @@ def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
     until(cluster, lambda u: not of_pod(u, "sly"))
 
 
+@pytest.mark.long
 def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_no_other(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -158,6 +159,7 @@ def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_
         renew_agent(cluster, AT)
 
 
+@pytest.mark.long
 def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_default_of_a_release(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_d
         renew_agent(cluster, AT)
 
 
+@pytest.mark.long
 def test_a_pod_whose_program_brings_a_loader_that_knows_no_library_is_evicted_by_the_default_of_a_release(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -240,6 +243,7 @@ def events(cluster: LocalCluster, work: DemoWorkload, pod: Manifest) -> dict[str
     return {e["reason"]: e["message"] for e in found["items"]}
 
 
+@pytest.mark.long
 def test_a_pod_that_was_given_no_card_and_uses_one_is_found(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.apply([stowaway(cluster)])
     work.wait_running("stowaway")

@@ -102,6 +102,7 @@ def test_a_class_has_a_status_and_units_on_nodes_and_edits_of_both_are_set_right
     work.wait_until(30, "what is no class to go", lambda: units(cluster, "n1", "no.such") == (None, None))
 
 
+@pytest.mark.long
 def test_capacity_outlives_a_kubelet_that_forgot_everything_and_a_deleted_class_leaves_it(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -122,6 +123,7 @@ def test_capacity_outlives_a_kubelet_that_forgot_everything_and_a_deleted_class_
     work.wait_until(30, "the capacity to go", lambda: units(cluster, AWAY) == (None, None))
 
 
+@pytest.mark.long
 def test_who_runs_is_not_hurt_by_a_class_that_grows(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.wait_until(30, "the capacity", lambda: units(cluster, "n2") == ("6", "6"))
     asked = {f"{RESOURCE_PREFIX}{PART}": "1", GPU_SLOT: "1"}
@@ -143,6 +145,7 @@ def test_who_runs_is_not_hurt_by_a_class_that_grows(cluster: LocalCluster, work:
     work.wait_until(30, "the capacity", lambda: units(cluster, "n2") == ("2", "2"))
 
 
+@pytest.mark.long
 def test_a_class_per_model_on_request_and_reports_without_a_control_plane(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_class_per_model_on_request_and_reports_without_a_control_plane(
         cluster.restart("control-plane")
 
 
+@pytest.mark.long
 def test_devices_of_a_node_that_goes_away_are_lost_until_it_is_back(cluster: LocalCluster, work: DemoWorkload) -> None:
     work.wait_until(30, "the devices", lambda: phases(cluster, AWAY) == {("Available", "")})
     work.wait_until(30, "the capacity", lambda: units(cluster, AWAY) == ("6", "6"))

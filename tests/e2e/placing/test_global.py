@@ -87,6 +87,7 @@ def _gates_are_set(cluster: LocalCluster, work: DemoWorkload) -> bool:
     return gates(json.loads(cluster.kubectl("-n", work.namespace, "create", *options, stdin=body))) == [GATE]
 
 
+@pytest.mark.long
 def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: LocalCluster, work: DemoWorkload) -> None:
     gating.kill("control-plane")
     try:
@@ -101,6 +102,7 @@ def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: Lo
     assert all(nominated(one) in ("", w.node_of(one)) for one in found.values())
 
 
+@pytest.mark.long
 def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, work: DemoWorkload) -> None:
     gating.kill("kube-scheduler", signal.SIGSTOP)
     try:
@@ -115,6 +117,7 @@ def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, w
     assert where_nominated(work, ["a", "b"])
 
 
+@pytest.mark.long
 def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluster, work: DemoWorkload) -> None:
     """Fractile does not know ports of nodes: it fills one node before the next."""
     work.apply([asking("first", port=18_123)])

@@ -28,6 +28,8 @@ from tests.e2e.conftest import CHART, not_on_chart
 from tests.main.process import Running, control_plane
 from tests.main.test_leading import alive, is_ready, stopped
 
+pytestmark = pytest.mark.long
+
 NODE = "n2"
 ALMOST_A_CARD = 16_000
 

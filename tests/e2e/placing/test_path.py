@@ -165,6 +165,7 @@ def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalClust
     assert sum(c["allocatedMiB"] for c in inspect(cluster, "n2")["nodes"][0]["cards"]) == 0
 
 
+@pytest.mark.long
 def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
@@ -193,6 +194,7 @@ def test_an_agent_that_is_killed_comes_back_and_serves_new_pods(cluster: LocalCl
     demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"before": before, "after": after})
 
 
+@pytest.mark.long
 def test_pods_created_while_the_control_plane_is_down_run_when_it_is_back(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:

@@ -106,6 +106,7 @@ def test_ten_replicas_fill_a_node_before_the_next(
     assert ten(eights, work, scheduler, policy) == [8, 2]
 
 
+@pytest.mark.long
 def test_by_itself_kube_scheduler_spreads_them(eights: LocalCluster, work: DemoWorkload) -> None:
     assert ten(eights, work, *SPREADING) == [5, 5]
 
@@ -129,6 +130,7 @@ def _decided(pod: dict[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName")) or conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
 
 
+@pytest.mark.long
 def test_services_of_all_sizes_find_room_where_spreading_leaves_none(eights: LocalCluster, work: DemoWorkload) -> None:
     """1 + 1 + 2 + 4 cards on one node leave the other to the service of 8, in any order."""
     for seed in (1, 2):

@@ -186,6 +186,7 @@ def test_the_two_namespaces_of_gpu_admissions_example(cluster: LocalCluster, poo
         a.wait_running("m3", seconds=20)
 
 
+@pytest.mark.long
 def test_a_hundred_pods_at_once_hold_no_more_than_the_quota(cluster: LocalCluster, pools: None) -> None:
     """813 of 16276 MiB are 5 %: ten pods of them are half a card."""
     put_quota(cluster, '{"crowd": {"quota": {"*": 0.5}}}')
@@ -207,6 +208,7 @@ def test_a_hundred_pods_at_once_hold_no_more_than_the_quota(cluster: LocalCluste
         work.wait_gone(seconds=120)
 
 
+@pytest.mark.long
 def test_a_malformed_config_map_keeps_the_last_good_one_over_a_restart_and_gets_an_event(
     cluster: LocalCluster, pools: None
 ) -> None:

@@ -16,7 +16,7 @@ from fractile.wire.output import debug_state
 from fractile.wire.output.debug_state import AgentState, ControlPlaneState
 from tests.e2e.conftest import not_on_chart
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.long, pytest.mark.e2e]
 
 PROGRAM = "from fractile.main.cli import main; main()"
 

@@ -116,6 +116,7 @@ def test_memory_alone_means_one_card_and_nonsense_is_refused_with_a_sentence(wor
     assert "written by Fractile alone" in refusal(work, forged)
 
 
+@pytest.mark.long
 def test_while_the_webhook_is_dead_nobody_waits_and_only_pods_by_class_are_refused(
     cluster: LocalCluster, work: DemoWorkload
 ) -> None:
