@@ -8,7 +8,7 @@ from msgspec import structs
 from fractile.model.placement import Placement
 from fractile.model.quota import NOWHERE, UNLIMITED, NamespaceQuota, NodePlace, Quota, QuotaLimit
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import ContainerRequest, PodRequest, Role
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.units import MiB, NodeName
 from fractile.policy.cards.state import CardState, NodeState
 from fractile.policy.quota import Allowance, CardKind, Model, allowance, cost, in_cards, matches, passed, plan_within
@@ -175,6 +175,15 @@ def test_a_node_of_one_model_that_cannot_give_enough_is_known_without_a_look() -
     assert isinstance(found, Allowance)
     assert found.tight
     assert found.alone == {("", M40)}
+
+
+def test_a_model_of_two_sizes_gives_enough_if_one_of_its_sizes_does() -> None:
+    kinds = [CardKind("", "B", MiB(8)), CardKind("", "B", MiB(12))]
+    two = structs.replace(by_memory(3), request=Request(count=2, memory=MiB(3)))
+    found = left(quota(limits={"B": 75}), two, kinds=kinds)
+    assert isinstance(found, Allowance)
+    assert found.tight
+    assert not found.alone, "two cards of 8 MiB would cost 76 %, one of each 63 %"
 
 
 def test_containers_of_one_pod_are_counted_together() -> None:

@@ -218,7 +218,8 @@ def _counted(
             rest[i] -= percent
     closed: dict[Model, str] = {}
     opened: set[Model] = set()
-    alone: set[Model] = set()
+    short: set[Model] = set()
+    enough: set[Model] = set()
     tight = False
     costs: dict[MiB, tuple[int, int, int]] = {}  # many models, few sizes
     for kind in kinds:
@@ -233,9 +234,8 @@ def _counted(
             continue
         opened.add(model)
         tight = tight or most > room
-        if on_one > room:
-            alone.add(model)
-    mixed = opened & closed.keys()  # one name for cards of different memory
+        (short if on_one > room else enough).add(model)
+    mixed = opened & closed.keys()  # one name for cards of different memory, as in short - enough
     if closed and not opened:
         return _refusal("; ".join(list(dict.fromkeys(closed.values()))[:_NAMED]))
     if not closed and not tight and own.pools is None:
@@ -244,7 +244,7 @@ def _counted(
         request.namespace,
         None if own.pools is None else frozenset(own.pools),
         {model: why for model, why in closed.items() if model not in mixed},
-        frozenset() if mixed else frozenset(alone),
+        frozenset() if mixed else frozenset(short - enough),
         tight or bool(mixed),
         tuple(zip(limits, rest, strict=True)),
     )
