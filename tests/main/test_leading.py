@@ -21,6 +21,8 @@ from tests.main.plane import until
 from tests.main.process import CONTROL_PLANE, Running, control_plane, free_port
 from tests.main.test_control_plane import ask, bind, fitting, kubeconfig, stored, submit
 
+pytestmark = pytest.mark.long
+
 LEASE = paths.lease("fractile-system", "lead")
 SECONDS = 3  # the shortest that may be given
 

@@ -15,6 +15,8 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.versions import build, extender, scheduler
 from tests.versions.scheduler import CARDS, NODES, PACKAGED, printed
 
+pytestmark = pytest.mark.long
+
 OPEN = "--insecure-open-extender"
 
 WANTED = os.environ.get("FRACTILE_VERSIONS", build.CURRENT)

@@ -23,6 +23,8 @@ from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl
 from tests.contract.real_apiserver import RealApiServer
 
+pytestmark = pytest.mark.long
+
 NAME = "fractile"
 AGAIN = "fetch ca.crt again"
 Values = dict[str, Any]

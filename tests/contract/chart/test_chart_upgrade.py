@@ -16,6 +16,8 @@ from tests.charts.rendering import CHART, NAMESPACE
 from tests.contract import real_apiserver
 from tests.contract.real_apiserver import RealApiServer
 
+pytestmark = pytest.mark.long
+
 AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/fractile-agent"
 NAME = "fractile"
 

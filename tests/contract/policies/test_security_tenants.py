@@ -12,6 +12,8 @@ from fractile.dialects import table
 from fractile.wire.fractile import isolation, placement
 from tests.contract.kubectl import Kubectl
 
+pytestmark = pytest.mark.long
+
 TEAM = "security-team"
 OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, isolation.STATE)
 SENTENCE = "are written by Fractile alone"

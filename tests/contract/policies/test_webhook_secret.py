@@ -17,6 +17,8 @@ from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl
 from tests.main.process import Running, control_plane, free_port
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 
 SYSTEM = "fractile-system"
