@@ -182,26 +182,31 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 HOOK CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, s); }
 HOOK CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, fr_per_thread(s)); }
 
-/* A pool handle that the library has not seen is invalid, or made without the library; the driver decides. No pool with this
+/* A pool handle that the library has not seen is invalid, or made without the library: the driver says which. No pool with this
  * handle can be made meanwhile. */
-static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
+static CUresult adopt_unknown(CUmemoryPool pool, struct fr_pool **out)
 {
     CUdevice device = -1;
-    if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t reserved;
     fr_pool_handles_enter();
-    struct fr_pool *p = fr_pool_use(pool);
-    bool known = p != NULL;
-    CUresult r = known ? CUDA_SUCCESS : REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
-    if (!known && !r) p = fr_pool_adopt(pool, -1, fr_card_here(&device));
-    fr_pool_handles_leave();
-    if (known) {
-        r = alloc_from(p, out, size, s);
-        fr_pool_done(p);
-    } else if (p) {
-        p->device = device;
-        fr_pool_settle(p);
-        fr_pool_done(p);
+    CUresult r = CUDA_SUCCESS;
+    if (!(*out = fr_pool_use(pool))) {
+        int card = fr_card_here(&device);
+        r = REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+        if (!r && !(*out = fr_pool_adopt(pool, device, card))) r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_pool_handles_leave();
+    return r;
+}
+
+static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
+{
+    struct fr_pool *p;
+    if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = adopt_unknown(pool, &p);
+    if (r) return r;
+    r = alloc_from(p, out, size, s);
+    fr_pool_done(p);
     return r;
 }
 

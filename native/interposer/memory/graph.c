@@ -156,13 +156,13 @@ static uint64_t growth(const struct part *p)
 static uint64_t key_of(CUgraphExec e, CUdevice d) { return (uint64_t)(uintptr_t)e ^ (uint64_t)(unsigned)d << 56; }
 
 /* In a record: `a` is what the graph needs on the device, `b` the number of trims before; `bytes` what it kept. */
-static void remember(CUgraphExec e, const struct part *p)
+static bool remember(CUgraphExec e, const struct part *p) /* false: no memory for it */
 {
     struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = key_of(e, p->device), .a = p->need,
                           .b = p->trims, .bytes = p->kept};
     atomic_fetch_or(&devices_known, 1ull << p->device);
     fr_graph_note(e);
-    fr_record_put(r);
+    return fr_record_put(r);
 }
 
 static bool recall_part(CUgraphExec e, CUdevice d, struct part *p)
@@ -262,10 +262,9 @@ static bool has_more(const struct call *c)
     return now.count > c->count;
 }
 
-CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
+static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
     struct call c;
-    if (fr_capture_hold(s)) return fr_captured(real(e, given));
     CUresult result = fr_graph_kernels_used(e, s);
     if (result) return result;
     recall(e, &c);
@@ -280,13 +279,19 @@ CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real
     return result;
 }
 
+CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
+{
+    return fr_capture_hold(s) ? fr_captured(real(e, given)) : run(e, s, given, real);
+}
+
+/* An upload is never captured: in a stream that is being captured the driver refuses it, or takes the memory at once. */
 HOOK CUresult cuGraphUpload(CUgraphExec e, CUstream s)
 {
-    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload)(e, s) : fr_graph_run(e, s, s, REAL(cuGraphUpload));
+    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload)(e, s) : run(e, s, s, REAL(cuGraphUpload));
 }
 HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
 {
-    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
+    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
 /* ---- making graphs ---- */
@@ -312,6 +317,12 @@ static void needs_of(CUgraph g, struct call *c)
     for (int k = 0; k < needs.count; k++) c->on[k] = (struct part){.device = needs.on[k].device, .need = needs.on[k].bytes};
 }
 
+static void forget(CUgraphExec e, const struct call *c)
+{
+    struct fr_record gone;
+    for (int i = 0; i < c->count; i++) fr_record_take(FR_GRAPH_EXEC, key_of(e, c->on[i].device), &gone);
+}
+
 static CUresult take_memory_and_go(struct instantiation *i)
 {
     struct call c;
@@ -320,8 +331,12 @@ static CUresult take_memory_and_go(struct instantiation *i)
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = i->go(i);
     end(&c);
-    for (int k = 0; k < c.count && !r; k++) remember(*i->out, &c.on[k]);
-    return r;
+    bool known = true;
+    for (int k = 0; k < c.count && !r; k++) known &= remember(*i->out, &c.on[k]);
+    if (known) return r;
+    forget(*i->out, &c);
+    REAL(cuGraphExecDestroy)(*i->out);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* With the upload flag, the call also uploads the graph. */
@@ -386,14 +401,15 @@ struct change {
 };
 
 /* What the graph kept before stays counted. */
-static void set_need(CUgraphExec e, struct fr_need need)
+static bool set_need(CUgraphExec e, struct fr_need need)
 {
     struct part now = {.device = need.device};
     enter(need.device);
     recall_part(e, need.device, &now);
     now.need = need.bytes;
-    remember(e, &now);
+    bool known = remember(e, &now);
     leave(need.device);
+    return known;
 }
 
 static uint64_t *need_on(struct call *c, CUdevice device)
@@ -404,15 +420,17 @@ static uint64_t *need_on(struct call *c, CUdevice device)
 }
 
 /* Launches of other threads may find the graph as it was or as it will be. On a device where the changed graph needs no memory
- * any more, its old need stays in its record. */
-static void change_begin(struct change *c)
+ * any more, its old need stays in its record. False: no memory for a record; then the graph must not change. */
+static bool change_begin(struct change *c)
 {
+    bool known = true;
     for (int i = 0; i < c->need.count; i++) {
         struct fr_need most = c->need.on[i];
         uint64_t *old = need_on(&c->old, most.device);
         if (old && *old > most.bytes) most.bytes = *old;
-        set_need(c->old.exec, most);
+        known &= set_need(c->old.exec, most);
     }
+    return known;
 }
 
 static void change_end(struct change *c, CUresult r)
@@ -435,33 +453,31 @@ static void look_at_kernels(CUgraphExec e, CUgraph g)
     fr_kernels_drop(&kernels);
 }
 
-static void update_begin(struct change *c, CUgraphExec e, CUgraph g)
+static bool update_begin(struct change *c, CUgraphExec e, CUgraph g)
 {
     look_at_kernels(e, g);
     recall(e, &c->old);
     fr_graph_needs(g, &c->need);
-    change_begin(c);
+    return change_begin(c);
 }
 
 HOOK CUresult cuGraphExecUpdate(CUgraphExec e, CUgraph g, CUgraphNode *n, int *result)
 {
     struct change c;
-    update_begin(&c, e, g);
-    CUresult r = REAL(cuGraphExecUpdate)(e, g, n, result);
+    CUresult r = update_begin(&c, e, g) ? REAL(cuGraphExecUpdate)(e, g, n, result) : CUDA_ERROR_OUT_OF_MEMORY;
     change_end(&c, r);
     return r;
 }
 HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO *info)
 {
     struct change c;
-    update_begin(&c, e, g);
-    CUresult r = REAL(cuGraphExecUpdate_v2)(e, g, info);
+    CUresult r = update_begin(&c, e, g) ? REAL(cuGraphExecUpdate_v2)(e, g, info) : CUDA_ERROR_OUT_OF_MEMORY;
     change_end(&c, r);
     return r;
 }
 
 /* The rest of the graph cannot be seen any more, so the new child's needs are added. */
-static void child_begin(struct change *c, CUgraphExec e, CUgraph child)
+static bool child_begin(struct change *c, CUgraphExec e, CUgraph child)
 {
     look_at_kernels(e, child);
     recall(e, &c->old);
@@ -470,14 +486,13 @@ static void child_begin(struct change *c, CUgraphExec e, CUgraph child)
         uint64_t *old = need_on(&c->old, c->need.on[i].device);
         if (old) c->need.on[i].bytes += *old;
     }
-    change_begin(c);
+    return change_begin(c);
 }
 
 HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
 {
     struct change c;
-    child_begin(&c, e, child);
-    CUresult r = REAL(cuGraphExecChildGraphNodeSetParams)(e, n, child);
+    CUresult r = child_begin(&c, e, child) ? REAL(cuGraphExecChildGraphNodeSetParams)(e, n, child) : CUDA_ERROR_OUT_OF_MEMORY;
     change_end(&c, r);
     return r;
 }
@@ -487,8 +502,7 @@ static CUresult set_params(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
     CUresult r = fr_node_used(e, p);
     if (r) return r;
     if (!p || p->type != CU_GRAPH_NODE_TYPE_GRAPH) return REAL(cuGraphExecNodeSetParams)(e, n, p);
-    child_begin(&c, e, p->child.graph);
-    r = REAL(cuGraphExecNodeSetParams)(e, n, p);
+    r = child_begin(&c, e, p->child.graph) ? REAL(cuGraphExecNodeSetParams)(e, n, p) : CUDA_ERROR_OUT_OF_MEMORY;
     change_end(&c, r);
     return r;
 }

@@ -94,7 +94,10 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
     uint32_t added, emptied;
     int object;
     struct fr_piece piece = {at->card, q->address, q->size, {0}};
-    if (!fr_granules_add(at->context, &piece, &added)) return false;
+    if (!fr_granules_add(at->context, &piece, &added)) {
+        undo(q->address);
+        return false;
+    }
     uint64_t bytes = added * FR_GRANULE;
     bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_op_more(op, bytes - op->reserved);
     if (kept && remember(q, at, fr_linear_granules(&piece), FR_LINEAR_PIECE)) {

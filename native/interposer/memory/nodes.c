@@ -64,9 +64,12 @@ static void drop(struct list *l, size_t each)
     if (l->room) munmap(l->at, l->room * each);
 }
 
+/* A size that no card has counts as UNKNOWN, so that no sum overflows. */
 static void add_range(struct search *s, CUdevice device, uint64_t address, uint64_t size)
 {
-    struct range new = {address / FR_GRANULE, (address + size + FR_GRANULE - 1) / FR_GRANULE, device};
+    bool sane = size < UNKNOWN && address < UINT64_MAX / 2;
+    uint64_t from = sane ? address : 0, bytes = sane ? size : UNKNOWN;
+    struct range new = {from / FR_GRANULE, (from + bytes + FR_GRANULE - 1) / FR_GRANULE, device};
     if (make_room(&s->ranges, sizeof new)) ((struct range *)s->ranges.at)[s->ranges.count++] = new;
     else s->failed = true;
 }
@@ -121,7 +124,7 @@ static bool look_at_graph(struct list *graphs, CUgraph g, void (*look)(void *, C
     size_t bytes = count * sizeof(CUgraphNode);
     CUgraphNode *nodes = from_system(bytes);
     bool all = nodes != NULL;
-    if (!nodes || REAL(cuGraphGetNodes)(g, nodes, &count)) count = 0;
+    if (!nodes || REAL(cuGraphGetNodes)(g, nodes, &count)) all = false, count = 0;
     for (size_t i = 0; i < count; i++) {
         CUgraph child;
         int type = -1;

@@ -81,6 +81,7 @@ static CUresult seen(CUresult r, CUmemoryPool *out, const CUmemoryPool *handle, 
     struct fr_pool *p = r ? NULL : fr_pool_adopt(*handle, w.device, w.card);
     if (p && !w.plain) p->peers = true;
     fr_pool_handles_leave();
+    if (!p && !r) r = CUDA_ERROR_OUT_OF_MEMORY; /* its growth could not be counted */
     if (!r) *out = *handle;
     if (p) fr_pool_done(p);
     return r;

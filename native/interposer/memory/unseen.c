@@ -64,10 +64,10 @@ static void charge_context(CUcontext c, int card)
     struct fr_record other;
     fr_charge(card, bytes);
     fr_lock(&lock);
-    bool first = !fr_record_find(FR_CONTEXT, r.key, &other) && fr_record_put(r);
+    bool known = fr_record_find(FR_CONTEXT, r.key, &other), first = !known && fr_record_put(r);
     fr_unlock(&lock);
     if (first) fr_context_made(card, c);
-    else give_back(card, bytes);
+    else if (known) give_back(card, bytes); /* without memory for the record it stays charged */
 }
 
 static void meet(CUcontext c, CUdevice device)

@@ -156,9 +156,11 @@ HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
     fr_mappings_remove(&g, 0, 0, va, size);
     CUresult r = REAL(cuMemUnmap)(va, size);
     fr_mappings_removed(&g, 0, 0, va, size, r == CUDA_SUCCESS);
-    fr_numbers_enter(); /* the table now has all mappings made so far */
-    end_what_is_gone(&g, va, size);
-    fr_numbers_leave();
+    if (!r) { /* a call that failed has ended nothing, and what the driver says about an address then may be about something else */
+        fr_numbers_enter(); /* the table now has all mappings made so far */
+        end_what_is_gone(&g, va, size);
+        fr_numbers_leave();
+    }
     fr_release_end(&g);
     return r;
 }
