@@ -90,29 +90,46 @@ static struct fr_key name(struct fr_memory *m)
     return key;
 }
 
+/* What the driver returns, in memory of the library: another thread cannot put another descriptor in its place before it is
+ * marked. */
+union shareable {
+    int fd;
+    CUmemFabricHandle fabric;
+};
+
 /* From now on other processes can find out whose memory it is. If the kernel cannot mark a descriptor, importers pay. */
-static bool publish(const struct fr_memory *m, void *out, int type, struct fr_key key)
+static bool publish(const struct fr_memory *m, const union shareable *made, int type, struct fr_key key)
 {
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(made->fd, key);
     if (type != CU_MEM_HANDLE_TYPE_FABRIC || m->object == FR_NO_OBJECT) return true;
-    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process_state() != FR_ENFORCE) return true;
+    if (fr_object_also(m->object, fr_key_of_bytes(made)) || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
 
-HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
+static CUresult export(union shareable *made, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
 {
     fr_numbers_enter();
-    struct fr_memory *m = out ? fr_memory_pin(number) : NULL;
-    CUresult r = REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    struct fr_memory *m = fr_memory_pin(number);
+    CUresult r = REAL(cuMemExportToShareableHandle)(made, number, type, flags);
     fr_numbers_leave();
     if (!m) return r;
     if (!r) {
         struct fr_key key = name(m);
-        if (!is_counted(m) || !publish(m, out, type, key)) r = CUDA_ERROR_OUT_OF_MEMORY;
-        if (r && type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_close(*(int *)out);
+        if (!is_counted(m) || !publish(m, made, type, key)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (r && type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_close(made->fd);
     }
     fr_memory_unpin(m);
+    return r;
+}
+
+HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
+{
+    union shareable made;
+    bool fd = type == CU_MEM_HANDLE_TYPE_POSIX_FD, known = out && (fd || type == CU_MEM_HANDLE_TYPE_FABRIC);
+    if (!known) return REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    CUresult r = export(&made, number, type, flags);
+    if (!r) memcpy(out, &made, fd ? sizeof made.fd : sizeof made.fabric);
     return r;
 }
 

@@ -44,14 +44,19 @@ static void name(struct fr_pool *p)
     if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": a pool's memory is not counted when its maker is gone");
 }
 
+/* Another thread may change what is returned before it is marked, so the driver writes it here. */
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)
 {
-    CUresult r = REAL(cuMemPoolExportToShareableHandle)(out, pool, type, flags);
-    struct fr_pool *p = r || type != CU_MEM_HANDLE_TYPE_POSIX_FD ? NULL : fr_pool_use(pool);
-    if (!p) return r;
-    name(p);
-    fr_descriptor_mark(*(int *)out, p->key);
-    fr_pool_done(p);
+    int fd = -1;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FD) return REAL(cuMemPoolExportToShareableHandle)(out, pool, type, flags);
+    CUresult r = REAL(cuMemPoolExportToShareableHandle)(&fd, pool, type, flags);
+    struct fr_pool *p = r ? NULL : fr_pool_use(pool);
+    if (p) {
+        name(p);
+        fr_descriptor_mark(fd, p->key);
+        fr_pool_done(p);
+    }
+    if (!r) *(int *)out = fd;
     return r;
 }
 
