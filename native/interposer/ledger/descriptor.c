@@ -8,6 +8,10 @@
  * every process which locks are left. Numbers are random and 62 bits long, so no other lock on the machine is mistaken for one
  * of these.
  *
+ * A program can move a mark to another descriptor. So handles.c compares what the driver has imported with the object, and
+ * pool_share.c names the pieces of a pool by the pool's number. Moved to memory of the same size on the same card, a mark is
+ * believed.
+ *
  * A descriptor that was opened again, through /proc/self/fd, is another open file: it carries no number, and a process that
  * imports its memory is charged as for memory of unknown origin (memory/foreign.c).
  *

@@ -180,6 +180,11 @@ int fr_object_card(int object)
     return object >= 0 && fr_object_is_live((uint32_t)object) ? (int)fr_object_at((uint32_t)object)->card : FR_NO_CARD;
 }
 
+uint64_t fr_object_bytes(int object)
+{
+    return object >= 0 && fr_object_is_live((uint32_t)object) ? fr_object_at((uint32_t)object)->units * FR_UNIT_BYTES : 0;
+}
+
 bool fr_object_covers(int object)
 {
     if (!lock_table()) return false;

@@ -25,6 +25,7 @@ int fr_object_join(struct fr_key key);
 uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes if this
                                                         process covered them and no other holder is left; otherwise 0 */
 int fr_object_card(int object);
+uint64_t fr_object_bytes(int object);
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
 void fr_object_resize(int object, uint64_t bytes);
 bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* charges the object with this many more bytes, even above the quota;

@@ -82,9 +82,11 @@ static CUresult get(CUfunction *out, CUmodule module, const char *name, bool may
     struct fr_load l;
     CUresult r = fr_load_begin(&l, may_load ? (uintptr_t)module : 0, FR_LOAD_FUNCTION, NULL);
     if (r) return r;
-    r = REAL(cuModuleGetFunction)(out, module, name);
-    if (may_load && !r && !is_loaded(*out)) atomic_store_explicit(&loads_nothing, true, memory_order_relaxed);
-    if (l.counts) got(&l, r, r ? NULL : *out);
+    CUfunction f = NULL; /* another thread may change what is returned */
+    r = REAL(cuModuleGetFunction)(out ? &f : NULL, module, name);
+    if (may_load && !r && !is_loaded(f)) atomic_store_explicit(&loads_nothing, true, memory_order_relaxed);
+    if (l.counts) got(&l, r, f);
+    if (!r && out) *out = f;
     return r;
 }
 
@@ -101,13 +103,15 @@ HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
 {
     struct fr_load l;
     CUmodule here;
+    CUfunction f = NULL; /* another thread may change what is returned */
     CUresult r = fr_load_begin(&l, out && kernel ? fr_home_of((CUfunction)kernel).handle : 0, FR_LOAD_FUNCTION, (CUfunction)kernel);
     if (r) return r;
-    r = REAL(cuKernelGetFunction)(out, kernel);
-    if (!r && l.handle && fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, *out) && !fr_module_known((uintptr_t)here))
+    r = REAL(cuKernelGetFunction)(out ? &f : NULL, kernel);
+    if (!r && l.handle && fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, f) && !fr_module_known((uintptr_t)here))
         fr_module_alias((uintptr_t)here, l.handle, l.at.context);
-    if (!r && l.handle) fr_function_got(*out, l.handle, l.at.context);
-    if (l.counts) got(&l, r, r ? NULL : *out);
+    if (!r && l.handle) fr_function_got(f, l.handle, l.at.context);
+    if (l.counts) got(&l, r, f);
+    if (!r && out) *out = f;
     return r;
 }
 

@@ -60,14 +60,31 @@ static uint64_t most_of(CUdevice device)
     return quota.may_hold < total ? quota.may_hold : total;
 }
 
+static bool reserve(struct trial *t, const CUmemAllocationProp *prop, uint64_t bytes, uint64_t *addresses)
+{
+    if (REAL(cuMemGetAllocationGranularity)(&t->granule, prop, 0) || !t->granule) return false;
+    *addresses = (bytes / t->granule + 1) * t->granule;
+    return !REAL(cuMemAddressReserve)(&t->at, *addresses, 0, 0, 0);
+}
+
 bool fr_handle_size(CUmemGenericAllocationHandle number, const CUmemAllocationProp *prop, uint64_t *bytes)
 {
     struct trial t = {.number = number};
+    uint64_t most = most_of(fr_device_of_location(&prop->location)), addresses;
     *bytes = 0;
-    if (REAL(cuMemGetAllocationGranularity)(&t.granule, prop, 0) || !t.granule) return false;
-    uint64_t most = most_of(fr_device_of_location(&prop->location)) / t.granule, addresses = (most + 1) * t.granule;
-    if (REAL(cuMemAddressReserve)(&t.at, addresses, 0, 0, 0)) return false;
-    *bytes = search(&t, most) * t.granule;
+    if (!reserve(&t, prop, most, &addresses)) return false;
+    *bytes = search(&t, most / t.granule) * t.granule;
     REAL(cuMemAddressFree)(t.at, addresses);
     return *bytes != 0;
+}
+
+bool fr_handle_has_size(CUmemGenericAllocationHandle number, const CUmemAllocationProp *prop, uint64_t bytes)
+{
+    struct trial t = {.number = number};
+    uint64_t addresses;
+    if (!bytes || !reserve(&t, prop, bytes, &addresses)) return false;
+    uint64_t granules = bytes / t.granule;
+    bool has = granules * t.granule == bytes && fits(&t, granules) && !fits(&t, granules + 1);
+    REAL(cuMemAddressFree)(t.at, addresses);
+    return has;
 }

@@ -8,5 +8,6 @@
 #include <stdint.h>
 
 bool fr_handle_size(CUmemGenericAllocationHandle number, const CUmemAllocationProp *prop, uint64_t *bytes); /* false: not known, or above the quota */
+bool fr_handle_has_size(CUmemGenericAllocationHandle number, const CUmemAllocationProp *prop, uint64_t bytes);   /* exactly this size? */
 
 #endif

@@ -90,29 +90,46 @@ static struct fr_key name(struct fr_memory *m)
     return key;
 }
 
+/* What the driver returns, in memory of the library: another thread cannot put another descriptor in its place before it is
+ * marked. */
+union shareable {
+    int fd;
+    CUmemFabricHandle fabric;
+};
+
 /* From now on other processes can find out whose memory it is. If the kernel cannot mark a descriptor, importers pay. */
-static bool publish(const struct fr_memory *m, void *out, int type, struct fr_key key)
+static bool publish(const struct fr_memory *m, const union shareable *made, int type, struct fr_key key)
 {
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(made->fd, key);
     if (type != CU_MEM_HANDLE_TYPE_FABRIC || m->object == FR_NO_OBJECT) return true;
-    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process_state() != FR_ENFORCE) return true;
+    if (fr_object_also(m->object, fr_key_of_bytes(made)) || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
 
-HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
+static CUresult export(union shareable *made, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
 {
     fr_numbers_enter();
-    struct fr_memory *m = out ? fr_memory_pin(number) : NULL;
-    CUresult r = REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    struct fr_memory *m = fr_memory_pin(number);
+    CUresult r = REAL(cuMemExportToShareableHandle)(made, number, type, flags);
     fr_numbers_leave();
     if (!m) return r;
     if (!r) {
         struct fr_key key = name(m);
-        if (!is_counted(m) || !publish(m, out, type, key)) r = CUDA_ERROR_OUT_OF_MEMORY;
-        if (r && type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_close(*(int *)out);
+        if (!is_counted(m) || !publish(m, made, type, key)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (r && type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_close(made->fd);
     }
     fr_memory_unpin(m);
+    return r;
+}
+
+HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
+{
+    union shareable made;
+    bool fd = type == CU_MEM_HANDLE_TYPE_POSIX_FD, known = out && (fd || type == CU_MEM_HANDLE_TYPE_FABRIC);
+    if (!known) return REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    CUresult r = export(&made, number, type, flags);
+    if (!r) memcpy(out, &made, fd ? sizeof made.fd : sizeof made.fabric);
     return r;
 }
 
@@ -209,23 +226,44 @@ static CUresult pay(struct arrival *a, struct fr_key key)
     return r;
 }
 
-static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
+/* A program can give a descriptor the mark of another one, and put another file in the place of the library's copy while the
+ * driver imports. So the mark has to be there afterwards, too, and the driver has to accept mappings of the object's size on
+ * the object's card, and no larger ones. */
+static bool is_the_object(const struct arrival *a, int object, struct fr_key key, int *card)
 {
     CUmemAllocationProp prop;
+    if (key_of(a->from, a->type).b != key.b) return false;
+    if (!is_on_a_card(*a->out, &prop, card) || *card == FR_NO_CARD) return true; /* it costs nothing */
+    return *card == fr_object_card(object) && fr_handle_has_size(*a->out, &prop, fr_object_bytes(object));
+}
+
+/* Joins the object for nothing. *other: it is other memory than the mark says, and has been released again. */
+static CUresult join(struct arrival *a, int object, struct fr_key key, bool *other)
+{
     int card;
-    struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
-    int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
-    if (out && object == FR_NO_OBJECT) return pay(&(struct arrival){.out = out, .from = from, .type = type}, key);
     fr_numbers_enter();
-    CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
-    if (r) {
-        fr_object_release(object);
-    } else {
-        is_on_a_card(*out, &prop, &card);
-        r = keep(*out, card, 0, object, key);
-    }
+    CUresult r = REAL(cuMemImportFromShareableHandle)(a->out, a->from, a->type);
+    *other = !r && !is_the_object(a, object, key, &card);
+    if (*other) REAL(cuMemRelease)(*a->out);
+    if (r || *other) fr_object_release(object);
+    else r = keep(*a->out, card, 0, object, key);
     fr_numbers_leave();
     return r;
+}
+
+/* Until it is known whose memory it is, no process of the container gives back the charge of memory that it exported. */
+static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
+{
+    struct arrival a = {.out = out, .from = from, .type = type};
+    struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
+    int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
+    if (!out) return REAL(cuMemImportFromShareableHandle)(out, from, type);
+    if (object == FR_NO_OBJECT) return pay(&a, key);
+    bool other;
+    int watch = fr_look_begin();
+    CUresult r = join(&a, object, key, &other);
+    fr_look_end(watch);
+    return other ? pay(&a, (struct fr_key){0, 0}) : r;
 }
 
 /* A descriptor's number may stand for another file from one moment to the next, and so may the bytes of a handle. So the driver

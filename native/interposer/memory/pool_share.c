@@ -44,14 +44,19 @@ static void name(struct fr_pool *p)
     if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": a pool's memory is not counted when its maker is gone");
 }
 
+/* Another thread may change what is returned before it is marked, so the driver writes it here. */
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)
 {
-    CUresult r = REAL(cuMemPoolExportToShareableHandle)(out, pool, type, flags);
-    struct fr_pool *p = r || type != CU_MEM_HANDLE_TYPE_POSIX_FD ? NULL : fr_pool_use(pool);
-    if (!p) return r;
-    name(p);
-    fr_descriptor_mark(*(int *)out, p->key);
-    fr_pool_done(p);
+    int fd = -1;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FD) return REAL(cuMemPoolExportToShareableHandle)(out, pool, type, flags);
+    CUresult r = REAL(cuMemPoolExportToShareableHandle)(&fd, pool, type, flags);
+    struct fr_pool *p = r ? NULL : fr_pool_use(pool);
+    if (p) {
+        name(p);
+        fr_descriptor_mark(fd, p->key);
+        fr_pool_done(p);
+    }
+    if (!r) *(int *)out = fd;
     return r;
 }
 
@@ -84,11 +89,11 @@ HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, 
 
 /* ---- pointers ---- */
 
-static struct fr_key piece_key(const CUmemPoolPtrExportData *data)
+/* With the pool's number in it: an imported pool with the mark of another pool does not have the pieces of its own. */
+static struct fr_key piece_key(const CUmemPoolPtrExportData *data, struct fr_key pool)
 {
     struct fr_key key = fr_key_of_bytes(data);
-    key.a = FR_KEY_PIECE;
-    return key;
+    return (struct fr_key){FR_KEY_PIECE, key.b ^ pool.b};
 }
 
 /* A pointer that leaves the process uncounted could be held by others after the pool has given its memory back, so it may not
@@ -100,7 +105,8 @@ HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at
     CUresult r = REAL(cuMemPoolExportPointer)(out ? &own : NULL, at);
     if (r) return r;
     struct fr_pool *p = REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at) ? NULL : fr_pool_use(handle);
-    bool counted = p && (p->card == FR_NO_CARD || fr_piece_exported(at, handle, p->card, fr_pool_chunk(p), piece_key(&own)));
+    if (p) name(p);
+    bool counted = p && (p->card == FR_NO_CARD || fr_piece_exported(at, handle, p->card, fr_pool_chunk(p), piece_key(&own, p->key)));
     if (p) fr_pool_done(p);
     if (!counted && fr_process_state() != FR_OFF) {
         fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more pointers of pools can be exported");
@@ -119,7 +125,7 @@ static CUresult import_pointer(CUdeviceptr *given, struct fr_pool *p, const CUme
     CUmemPoolPtrExportData own = *bytes, *data = &own; /* another thread may change them */
     CUmemoryPool handle = p->handle;
     if (!p->imported) return REAL(cuMemPoolImportPointer)(given, handle, data);
-    int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data));
+    int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data, p->key));
     bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
     CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!paid && r) fr_say(FR_SAY_FOREIGN, "a pointer of another container's pool cannot be imported, nor one of a pool whose descriptor was opened again");

@@ -71,14 +71,24 @@ ASKS(cuGraphAddEventWaitNode, fr_event_is_own(e), (CUgraphNode *out, CUgraph g, 
 ASKS(cuGraphEventWaitNodeSetEvent, fr_event_is_own(e), (CUgraphNode node, CUevent e), (node, e))
 ASKS(cuGraphExecEventWaitNodeSetEvent, fr_event_is_own(e), (CUgraphExec x, CUgraphNode node, CUevent e), (x, node, e))
 
-static CUresult given(CUevent *out, CUresult r)
+/* Another thread may change what is returned, so the driver writes it here. */
+static CUresult given(CUevent *out, CUevent made, CUresult r)
 {
-    if (!r && out) fr_event_is_the_programs(*out);
+    if (r || !out) return r;
+    fr_event_is_the_programs(made);
+    *out = made;
     return r;
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *, CUipcEventHandle);
 CUresult cuEventCreateFromEGLSync(CUevent *, void *, unsigned);
-HOOK CUresult cuEventCreate(CUevent *out, unsigned flags) { return given(out, REAL(cuEventCreate)(out, flags)); }
-HOOK CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) { return given(out, REAL(cuIpcOpenEventHandle)(out, handle)); }
-HOOK CUresult cuEventCreateFromEGLSync(CUevent *out, void *sync, unsigned flags) { return given(out, REAL(cuEventCreateFromEGLSync)(out, sync, flags)); }
+#define MAKES(name, parameters, ...)                         \
+    HOOK CUresult name parameters                            \
+    {                                                        \
+        CUevent made = NULL;                                 \
+        CUresult r = REAL(name)(out ? &made : NULL, __VA_ARGS__); \
+        return given(out, made, r);                          \
+    }
+MAKES(cuEventCreate, (CUevent *out, unsigned flags), flags)
+MAKES(cuIpcOpenEventHandle, (CUevent *out, CUipcEventHandle handle), handle)
+MAKES(cuEventCreateFromEGLSync, (CUevent *out, void *sync, unsigned flags), sync, flags)

@@ -2,6 +2,7 @@
  * checked. Each test first takes the whole quota, so that anything granted in excess is above it. */
 #include "container.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 #define CARDS CARD_A "=1GiB,context=256MiB"
@@ -13,6 +14,7 @@ CUresult cuModuleLoad(CUmodule *, const char *);
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *, CUmemGenericAllocationHandle);
 CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
 CUresult cuMemRelease(CUmemGenericAllocationHandle);
+CUresult cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle, int, unsigned long long);
 
 static volatile bool stop;
 
@@ -157,6 +159,41 @@ static void what_a_call_returned_is_what_is_counted(void)
     EXPECT_EQ(held(CARD_A), 1024 * MIB - free_bytes());
 }
 
+/* ---- the descriptor of an exported handle: the thread takes it, and leaves another one ---- */
+
+#define EXPORTS 12
+
+static volatile int exported = -1, decoy, stolen[EXPORTS], thefts;
+
+static void steal(void)
+{
+    int fd = exported;
+    if (fd < 0 || fd == decoy || thefts == EXPORTS) return;
+    exported = decoy;
+    stolen[thefts++] = fd;
+}
+
+static void export_and_release(void)
+{
+    const CUmemAllocationProp shared = {.type = 1, .requestedHandleTypes = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}};
+    CUmemGenericAllocationHandle h;
+    for (int i = 0; i < EXPORTS && !cuMemCreate(&h, 64 * MIB, &shared, 0); i++) {
+        EXPECT_EQ(cuMemExportToShareableHandle((void *)&exported, h, 1, 0), 0);
+        usleep(500);
+        exported = -1;
+        EXPECT_EQ(cuMemRelease(h), 0);
+    }
+}
+
+static void a_descriptor_is_marked_before_another_thread_can_take_it(void)
+{
+    decoy = open("/dev/null", O_RDWR);
+    context_on(0);
+    beside(steal, export_and_release);
+    EXPECT(thefts > 0);
+    NEVER_BELOW;
+}
+
 /* ---- images ---- */
 
 static const char *image_with = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 4 .b8 big[%s];\n.visible .entry k() { ret; }\n";
@@ -231,6 +268,7 @@ int main(void)
     IN(CARDS, an_array_is_what_was_looked_at);
     IN(CARDS, a_pool_has_the_largest_size_that_was_looked_at);
     IN(CARDS, what_a_call_returned_is_what_is_counted);
+    IN(CARDS, a_descriptor_is_marked_before_another_thread_can_take_it);
     IN(CARDS, the_variables_of_a_text_are_those_that_were_looked_at);
     IN(CARDS, a_file_is_read_once);
     FINISH;

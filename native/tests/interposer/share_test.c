@@ -72,6 +72,37 @@ static void a_descriptor_that_outlives_all_processes_keeps_memory_charged(void)
     end(c, false);
 }
 
+/* The object's number that the open file carries as a lock. */
+static off_t mark_of(int fd)
+{
+    char path[64], line[256];
+    unsigned long long mark = 0;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *last = strrchr(line, ' ');
+        if (last && strtoull(last, NULL, 10) >> 62) mark = strtoull(last, NULL, 10);
+    }
+    if (f) fclose(f);
+    return (off_t)mark;
+}
+
+static void a_mark_that_was_moved_to_larger_memory_is_not_believed(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 192 * MIB) + order(a, MAKE, 1, 2 * MIB), CUDA_SUCCESS);
+    int large = export_fd(a, 0), small = export_fd(a, 1);
+    struct flock none = {.l_type = F_UNLCK, .l_start = mark_of(large), .l_len = 1}, moved = {.l_type = F_RDLCK, .l_start = mark_of(small), .l_len = 1};
+    EXPECT_EQ(fcntl(large, F_OFD_SETLK, &none) | fcntl(large, F_OFD_SETLK, &moved), 0);
+    EXPECT_EQ(import_fd(b, 0, 192 * MIB, large), CUDA_SUCCESS);
+    close(large), close(small);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 194);
+    rest_is_exact(3, 194);
+    end(a, false), end(b, false), end(c, false);
+    EXPECT_EQ(held(CARD_A), 0);
+}
+
 static void share_one(int way)
 {
     (void)way;
@@ -304,6 +335,7 @@ int main(void)
     IN(CARDS, an_importer_pays_nothing_while_the_maker_pays);
     IN(CARDS, what_the_maker_lets_go_of_stays_charged_until_the_importer_does_too);
     IN(CARDS, a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed);
+    IN(CARDS, a_mark_that_was_moved_to_larger_memory_is_not_believed);
     IN(CARDS, a_descriptor_that_outlives_all_processes_keeps_memory_charged);
     IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, both_killed_at_once_leave_nothing);
