@@ -130,6 +130,19 @@ bool fr_object_also(int object, struct fr_key key)
     return n >= 0 || known == object;
 }
 
+struct fr_key fr_object_key(int object)
+{
+    const struct fr_object *o = fr_object_at((uint32_t)object);
+    return (struct fr_key){o->key[0], o->key[1]};
+}
+
+void fr_object_hold(int object)
+{
+    if (!lock_table()) return;
+    hold(object);
+    fr_objects_unlock();
+}
+
 int fr_object_join(struct fr_key key)
 {
     if (!lock_table()) return FR_NO_OBJECT;

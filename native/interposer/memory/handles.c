@@ -90,6 +90,12 @@ static struct fr_key name(struct fr_memory *m)
     return key;
 }
 
+bool fr_memory_export(struct fr_memory *m, struct fr_key *key)
+{
+    *key = name(m);
+    return is_counted(m);
+}
+
 /* What the driver returns, in memory of the library: another thread cannot put another descriptor in its place before it is
  * marked. */
 union shareable {

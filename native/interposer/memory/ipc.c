@@ -51,6 +51,34 @@ static void publish(CUdeviceptr p, struct fr_key key)
         fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": importers pay for what they import");
 }
 
+/* An object that has no descriptor's key, because it was exported by an IPC handle before, stays charged until the process ends. */
+static bool export(CUdeviceptr p, int card, uint64_t bytes, int object, struct fr_key *key)
+{
+    if (object != FR_NO_OBJECT) {
+        *key = fr_object_key(object);
+        if (key->a != FR_KEY_DESCRIPTOR) *key = (struct fr_key){0, 0}, fr_object_hold(object);
+        return true;
+    }
+    *key = fr_descriptor_key();
+    object = fr_object_share(card, bytes, *key);
+    if (object == FR_NO_OBJECT) return false;
+    if (fr_linear_set_object(p, object)) return true;
+    fr_object_release(object);
+    return false;
+}
+
+bool fr_linear_export(CUdeviceptr p, size_t size, struct fr_key *key)
+{
+    int card, object;
+    uint64_t bytes;
+    *key = (struct fr_key){0, 0};
+    fr_lock(&exporting);
+    bool ok = fr_linear_covers(p, size) && fr_linear_shared(p, &card, &bytes, &object);
+    if (ok && card != FR_NO_CARD) ok = export(p, card, bytes, object, key);
+    fr_unlock(&exporting);
+    return ok;
+}
+
 /* A small piece from the last granule of the quota lies in a pool, and memory of pools has no handle of this kind. The answer
  * is out of memory: there was no room for memory that has one. */
 HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)

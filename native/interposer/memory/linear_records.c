@@ -123,6 +123,14 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
     return r.b != FR_LINEAR_PIECE || fr_granule_object(&piece, object);
 }
 
+bool fr_linear_covers(CUdeviceptr p, size_t size)
+{
+    struct fr_record r;
+    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
+    uint64_t bytes = r.b == FR_LINEAR_WHOLE ? r.bytes : r.b == FR_LINEAR_PIECE ? r.a : 0;
+    return p - r.key < bytes && size <= bytes - (p - r.key);
+}
+
 bool fr_linear_set_object(CUdeviceptr p, int object)
 {
     struct fr_record r;

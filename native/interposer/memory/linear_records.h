@@ -27,6 +27,7 @@ bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before an
 void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* with that call's result */
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule
                                                                        of a small one; false: p is not known */
+bool fr_linear_covers(CUdeviceptr p, size_t size);                  /* does the range lie in one allocation of cuMemAlloc or the like? */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
 /* A pointer into another process's pool, until it is freed: it holds the piece and the pool. */

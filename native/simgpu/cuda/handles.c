@@ -150,6 +150,24 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
     return sim_leave(CUDA_SUCCESS);
 }
 
+/* A descriptor of addresses (dma-buf) keeps the memory behind them, as an exported handle does. Here the range lies in one
+ * allocation or mapping. */
+API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr p, size_t size, int type, unsigned long long flags)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    struct sim_region *region = sim_region_find(p);
+    bool whole = region && size && p - region->va < region->size && size <= region->size - (p - region->va);
+    if (!out || !whole || type != 1 || flags > 1) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    switch (region->kind) {
+    case R_LINEAR: return sim_leave(sim_export_descriptor(out, sim_publish(region->charge, region->bytes)));
+    case R_SMALL: return sim_leave(sim_export_descriptor(out, sim_publish(sim_slab_charge(region), region->bytes)));
+    case R_MAPPED: return sim_leave(sim_export_descriptor(out, publish_handle(region->owner)));
+    default: return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
+    }
+}
+
 static CUresult open_ipc(CUdeviceptr *out, CUipcMemHandle handle)
 {
     struct sim_ctx *c;
