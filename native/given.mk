@@ -1,12 +1,12 @@
 # Checks the variables given on the command line before anything is built: a misspelt variable would have no effect.
 
 # Under another make, which passes its own variables on, they are not checked.
-GIVEN := AWK CC CFLAGS PYTHON OUT SANITIZE POINTS ONLY ROWS SECONDS FUZZ_CC KILLS PROCS OPS SEED POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT LIBRARY \
+GIVEN := AWK CC CFLAGS PYTHON OUT SANITIZE POINTS ONLY WHICH ROWS SECONDS FUZZ_CC KILLS PROCS OPS SEED POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT LIBRARY \
     CLOCK BUSY SHARES GPU_SHARES GPU_SHARES_SIMULATED GPU_CHECK_SIMULATED ZIG_CACHE XDG_CACHE_HOME HOME TMPDIR SHELL FRACTILE_% SIMGPU_%
 ifeq ($(MAKELEVEL),0)
 GOALS := $(or $(MAKECMDGOALS),all)
 goes_with = $(foreach v,$1,$(if $(filter command,$(origin $v)),$(if $(filter $2 help,$(GOALS)),,$(error $v changes nothing for $(GOALS); it goes with: $2))))
-$(call goes_with,ONLY,check)
+$(call goes_with,ONLY WHICH,check)
 $(call goes_with,ROWS,frameworks)
 $(call goes_with,SECONDS FUZZ_CC,fuzz)
 $(call goes_with,KILLS,stress kills)
@@ -15,6 +15,7 @@ $(call goes_with,PROCS POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT,stres
 $(call goes_with,SHARES,shares shares-quick density)
 $(call goes_with,GPU_SHARES GPU_SHARES_SIMULATED,gpu-shares)
 $(call goes_with,GPU_CHECK_SIMULATED,gpu-check)
+$(if $(filter-out quick long,$(WHICH)),$(error WHICH is quick or long, not $(WHICH)))
 UNKNOWN := $(strip $(foreach v,$(filter-out $(GIVEN),$(.VARIABLES)),$(if $(filter command,$(origin $v)),$v)))
 $(if $(UNKNOWN),$(error no variable is named $(UNKNOWN) here; there are $(GIVEN)))
 endif

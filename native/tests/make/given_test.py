@@ -56,6 +56,7 @@ def test_names_of_only_that_are_no_test_are_told_with_those_that_begin_alike() -
     said = refused("check", "ONLY=pool_test async_tets bogus nvml_test.py")
     assert "there is no test async_tets bogus; " in said and said.count("async_test") == 1, said
     assert "pool_test nvml_test.py" in refused("check", "ONLY=bogus")
+    assert "WHICH is quick or long, not slow" in refused("check", "WHICH=slow")
     assert "programs_test.py" in refused("check", "ONLY=programs_test.py"), "make programs runs it, not check"
 
 
