@@ -987,13 +987,13 @@ static void time_that_several_have_together_is_charged_by_their_processes(void)
 {
     in_turns();
     s.seats[0][1].late = true;
-    schedule_processes(&s, 0, 1, 9, now);
-    schedule_processes(&s, 0, 0, 1, now);
+    schedule_processes(&s, 0, 1, 9, 9, now);
+    schedule_processes(&s, 0, 0, 1, 1, now);
     uint64_t late = s.seats[0][1].held_ns, holds = s.seats[0][0].held_ns;
     schedule_settle(&s, now += SECOND);
     EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10);
     EXPECT_EQ(s.seats[0][0].held_ns - holds, SECOND / 10);
-    schedule_processes(&s, 0, 1, 1, now);
+    schedule_processes(&s, 0, 1, 1, 1, now);
     schedule_settle(&s, now += SECOND);
     EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10 + SECOND / 2);
 }
