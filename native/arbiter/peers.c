@@ -290,6 +290,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* for an earlier lease: it crossed the GRANT on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);
+    schedule_worked(&n->schedule, (uint32_t)s->card[m->card], p->slice, (m->held_back_ns >> ARBITER_WORKED_SHIFT) * 1000);
     give_back(n, p, m->card);
     if (m->more) want(n, p, m->card, m->gang); /* other processes of the container may still hold the lease, and this one joins them */
     return true;

@@ -63,21 +63,44 @@ static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
 }
 
 /* A turn that is not given back in time may have no work on the card any more: its process may be stopped. */
-static bool is_silent(const struct schedule_seat *t, uint64_t now)
-{
-    uint64_t end = t->over_at ? t->over_at : t->granted_at + SCHEDULE_LONGEST;
-    return t->late || (t->holds && now > end + SCHEDULE_SHORT_GRACE);
-}
+static uint64_t due_at(const struct schedule_seat *t) { return t->over_at ? t->over_at : t->granted_at + SCHEDULE_LONGEST; }
+static bool is_silent(const struct schedule_seat *t, uint64_t now) { return t->late || (t->holds && now > due_at(t) + SCHEDULE_SHORT_GRACE); }
 
 /* What a limit is charged beyond the seat's own part: the others' parts, if one of them is silent, since nobody else may have used that time.
  * The tolerance is for kernels that take unexpectedly long, and for busy hosts. */
 static uint64_t part_of_silent(struct schedule_seat *t, const struct parts *p, uint64_t now)
 {
+    uint64_t own = p->both * contexts_of(t) / p->users, others = p->both - own, tolerated;
     t->tolerance = sooner(t->tolerance + (now - t->charged_at) / SCHEDULE_TOLERANCE_PART, SCHEDULE_TOLERANCE);
+    if (is_silent(t, now)) t->silent_ns += own;
     if (p->silent <= is_silent(t, now)) return 0;
-    uint64_t others = p->both - p->both * contexts_of(t) / p->users, tolerated = sooner(others, t->tolerance);
+    tolerated = sooner(others, t->tolerance);
     t->tolerance -= tolerated;
+    t->left_to_silent += others;
     return others - tolerated;
+}
+
+/* Of the time in which the tenant was silent, the part in which it worked. A measured time may be too short by what could not be measured. */
+static uint64_t proven_work(const struct schedule_seat *t, uint64_t now)
+{
+    uint64_t due = due_at(t), worked_until = t->granted_at + t->worked_ns;
+    if (now <= due || t->worked_ns >= (now - t->granted_at) / 4 * 3) return t->silent_ns;
+    return worked_until <= due ? 0 : (uint64_t)((double)t->silent_ns * (double)(worked_until - due) / (double)(now - due));
+}
+
+/* A tenant that was silent is done, so it is known how long it worked: others with a limit get that time back. */
+static void give_back_to_others(struct schedule *s, uint32_t card, struct schedule_seat *done, uint64_t now)
+{
+    uint64_t worked = proven_work(done, now);
+    done->silent_ns = done->worked_ns = 0;
+    for EACH_SEAT(s, card, i) {
+        struct schedule_seat *t = &s->seats[card][i];
+        if (!worked || t == done || !limited(t)) continue;
+        uint64_t back = sooner(t->left_to_silent, worked), tolerated = sooner(back, SCHEDULE_TOLERANCE - t->tolerance);
+        t->left_to_silent -= back;
+        t->tolerance += tolerated;
+        t->credit += (int64_t)(back - tolerated);
+    }
 }
 
 /* How much of `part`, the seat's share of the time since the last charge, was after the end of its lease. */
@@ -102,7 +125,8 @@ static void charge(struct schedule_seat *t, const struct parts *parts, int64_t f
         t->held_ns += part;
         t->overrun_ns += part_over(t, part, now);
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
-        if (limited(t)) t->credit -= (int64_t)(part + part_of_silent(t, parts, now));
+        uint64_t more = part_of_silent(t, parts, now);
+        if (limited(t)) t->credit -= (int64_t)(part + more);
     } else if (t->wants) {
         t->waited_ns += since;
         if (held_back) t->throttled_ns += since;
@@ -352,6 +376,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
     if (t->draining) correct_next(s, card, tenant, now);
+    give_back_to_others(s, card, t, now);
     t->holds = t->late = t->draining = t->recalled = t->told = false;
     t->asks = wants_more;
     note_incomplete(s, tenant);
@@ -362,6 +387,12 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     t->wanted_at = now;
     let_go(s, card, tenant);
     if (!wants_more) unreserve(s, tenant);
+}
+
+void schedule_worked(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns)
+{
+    struct schedule_seat *t = &s->seats[card][tenant];
+    t->worked_ns = later(t->worked_ns, ns);
 }
 
 void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now)

@@ -74,6 +74,7 @@ struct client {
     uint64_t noted;     /* this turn is counted as held up to this time */
     uint64_t done_at, held_ns, gpu_ns; /* time of the last DONE; time of turns since; GPU time measured up to it */
     uint32_t contexts;  /* in which it had work in flight at the end of the last turn */
+    uint64_t worked_ns; /* measured between the last two DONEs */
     uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was reported */
     uint64_t held_back; /* time that the container's own limit delayed this turn, according to the arbiter */
     uint64_t begins, begins_lease; /* when a turn begins, according to the arbiter, and its lease */
@@ -225,6 +226,7 @@ static uint64_t take_outside(struct client *me)
     uint64_t gpu = atomic_load(&paced_card_of(me)->gpu_ns), now = clock_now(), passed = now - me->done_at;
     uint64_t ran = sooner(gpu - me->gpu_ns, passed), held = me->held_ns;
     me->gpu_ns = gpu;
+    me->worked_ns = ran;
     me->done_at = now;
     me->held_ns = 0;
     return ran > held + OUTSIDE_NS ? ran - held : 0;
@@ -254,6 +256,7 @@ static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, ui
     else m.more = what != 0;
     if (kind == ARBITER_DONE) m.length_ns = take_outside(me), me->said_at = clock_now();
     if (kind != ARBITER_ENDING) m.held_back_ns = state_of(me);
+    if (kind == ARBITER_DONE) m.held_back_ns |= me->worked_ns / 1000 << ARBITER_WORKED_SHIFT;
     m.lease = lease;
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
