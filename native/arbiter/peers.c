@@ -118,8 +118,9 @@ static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static void count_users(struct node *n, uint32_t slice, uint32_t card, uint64_t now)
 {
     struct slice *s = &n->slices[slice];
-    uint32_t processes = least(s->outstanding[card], s->process_count), contexts = least(s->contexts[card], processes * ARBITER_MOST_CONTEXTS);
-    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, processes, contexts, now);
+    uint32_t processes = least(s->outstanding[card], s->process_count);
+    uint32_t more = least(s->contexts[card] - s->outstanding[card], processes * (ARBITER_MOST_CONTEXTS - 1)); /* than one for each */
+    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, processes, processes + more, now);
 }
 
 static void contexts_are(struct node *n, struct peer *p, uint64_t said)
