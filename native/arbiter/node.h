@@ -24,6 +24,7 @@ struct peer {
     int next; /* next peer of the same slice, or next free one */
     uint32_t slice;
     pid_t pid;                /* from the kernel, in the arbiter's pid namespace */
+    uint32_t contexts;        /* in which it has work, from its last message; at least 1 */
     uint64_t wants, granted, ending; /* bit sets of the slice's cards; ending: subset of granted */
     uint64_t second, heard;   /* messages received in this second */
     uint64_t apart;           /* ARBITER_HOLDS_BACK, ARBITER_RUNS or 0, from its last message; see apart.c */
@@ -48,7 +49,8 @@ struct slice {
     uint64_t begins[FR_MAX_CARDS];       /* when the lease begins; 0: at once */
     uint64_t until[FR_MAX_CARDS];        /* when it ends; 0: open */
     uint64_t ends[FR_MAX_CARDS];         /* latest end announced by the connections that sent ENDING */
-    uint32_t outstanding[FR_MAX_CARDS];  /* connections that hold the lease */
+    uint32_t outstanding[FR_MAX_CARDS];  /* connections that hold the lease ... */
+    uint32_t contexts[FR_MAX_CARDS];     /* ... and the sum of their contexts */
     bool recalled[FR_MAX_CARDS], shared[FR_MAX_CARDS];
     uint64_t throttled[FR_MAX_CARDS];    /* the seat's throttled_ns when this lease began */
     uint64_t held_back[FR_MAX_CARDS];    /* ... and its growth since the lease before, which the GRANT reports */

@@ -53,7 +53,7 @@ static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
     s->process_count += !has_process(n, s, pid);
     struct peer *p = &n->peers[at];
     n->free_peer = p->next;
-    *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid};
+    *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid, .contexts = 1};
     s->peers = at;
     s->peer_count++;
     node_watch(n, fd, FROM_PEER, (uint32_t)at);
@@ -112,12 +112,28 @@ static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
     schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
 }
 
-/* One process may have a thousand connections, so the count is limited by the number of processes. */
-static void outstanding_are(struct node *n, uint32_t slice, uint32_t card, uint32_t connections, uint64_t now)
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* One process may have a thousand connections, so the counts are limited by the number of processes. */
+static void count_users(struct node *n, uint32_t slice, uint32_t card, uint64_t now)
 {
     struct slice *s = &n->slices[slice];
-    s->outstanding[card] = connections;
-    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, connections < s->process_count ? connections : s->process_count, now);
+    uint32_t processes = least(s->outstanding[card], s->process_count);
+    uint32_t more = least(s->contexts[card] - s->outstanding[card], processes * (ARBITER_MOST_CONTEXTS - 1)); /* than one for each */
+    schedule_processes(&n->schedule, (uint32_t)s->card[card], slice, processes, processes + more, now);
+}
+
+static void contexts_are(struct node *n, struct peer *p, uint64_t said)
+{
+    struct slice *s = slice_of(n, p);
+    uint32_t before = p->contexts, count = (uint32_t)(said >> ARBITER_CONTEXTS_SHIFT & 0xff);
+    p->contexts = count ? least(count, ARBITER_MOST_CONTEXTS) : 1;
+    if (p->contexts == before) return;
+    for (uint32_t c = 0; c < s->cards; c++) {
+        if (!(p->granted >> c & 1)) continue;
+        s->contexts[c] += p->contexts - before;
+        count_users(n, p->slice, c, clock_now());
+    }
 }
 
 /* One process has no more work on the card. */
@@ -127,7 +143,9 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     if (!(p->granted >> card & 1)) return;
     p->granted &= ~(1ull << card);
     p->ending &= ~(1ull << card);
-    outstanding_are(n, p->slice, card, s->outstanding[card] - 1, clock_now());
+    s->outstanding[card]--;
+    s->contexts[card] -= p->contexts;
+    count_users(n, p->slice, card, clock_now());
     if (s->outstanding[card]) return end_if_all(n, p->slice, card);
     s->recalled[card] = false;
     schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, any_peer_wants(n, s, card), clock_now());
@@ -203,7 +221,9 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
 {
     struct slice *s = slice_of(n, p);
     p->granted |= 1ull << card;
-    outstanding_are(n, p->slice, card, s->outstanding[card] + 1, now);
+    s->outstanding[card]++;
+    s->contexts[card] += p->contexts;
+    count_users(n, p->slice, card, now);
     schedule_ending(&n->schedule, (uint32_t)s->card[card], p->slice, 0, now);
     if (s->begins[card] > now) tell(n, p, ARBITER_BEGINS, card, s->begins[card]);
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
@@ -260,8 +280,10 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
 {
     struct slice *s = slice_of(n, p);
     if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return false;
-    if (m->kind == ARBITER_WANT || m->kind == ARBITER_DONE)
+    if (m->kind == ARBITER_WANT || m->kind == ARBITER_DONE) {
         schedule_waits(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->held_back_ns & ARBITER_WAITS);
+        contexts_are(n, p, m->held_back_ns);
+    }
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE || !apart_hear(n, p, m)) return false;
@@ -269,6 +291,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* for an earlier lease: it crossed the GRANT on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);
+    schedule_worked(&n->schedule, (uint32_t)s->card[m->card], p->slice, (m->held_back_ns >> ARBITER_WORKED_SHIFT) * 1000);
     give_back(n, p, m->card);
     if (m->more) want(n, p, m->card, m->gang); /* other processes of the container may still hold the lease, and this one joins them */
     return true;

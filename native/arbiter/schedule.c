@@ -47,17 +47,60 @@ static int64_t overrun(const struct schedule_seat *t, uint64_t now)
 }
 
 /* How the time since the last charge is divided: the part of the seats that drain or are late; the part of all users except those that
- * drain; the part of all users. The driver gives equal slices to processes, so each seat counts by the number of its processes. */
-struct parts { uint64_t drained, next, both; uint32_t users, late, draining; };
+ * drain; the part of all users. The driver gives equal slices to contexts, so each seat counts by the number of its contexts. `silent`: the
+ * number of seats that may have no work on the card. */
+struct parts { uint64_t drained, next, both; uint32_t users, late, draining, silent; };
 
 static uint32_t processes_of(const struct schedule_seat *t) { return t->processes ? t->processes : 1; }
+static uint32_t contexts_of(const struct schedule_seat *t) { return t->contexts ? t->contexts : 1; }
 
 static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
 {
-    uint64_t each = processes_of(t), part = p->both * each / p->users;
+    uint64_t each = contexts_of(t), part = p->both * each / p->users;
     if (t->late && p->late) part += p->drained * each / p->late;
     if (!t->draining && p->users > p->draining) part += p->next * each / (p->users - p->draining);
     return part;
+}
+
+/* A turn that is not given back in time may have no work on the card any more: its process may be stopped. */
+static uint64_t due_at(const struct schedule_seat *t) { return t->over_at ? t->over_at : t->granted_at + SCHEDULE_LONGEST; }
+static bool is_silent(const struct schedule_seat *t, uint64_t now) { return t->late || (t->holds && now > due_at(t) + SCHEDULE_SHORT_GRACE); }
+
+/* What a limit is charged beyond the seat's own part: the others' parts, if one of them is silent, since nobody else may have used that time.
+ * The tolerance is for kernels that take unexpectedly long, and for busy hosts. */
+static uint64_t part_of_silent(struct schedule_seat *t, const struct parts *p, uint64_t now)
+{
+    uint64_t own = p->both * contexts_of(t) / p->users, others = p->both - own, tolerated;
+    t->tolerance = sooner(t->tolerance + (now - t->charged_at) / SCHEDULE_TOLERANCE_PART, SCHEDULE_TOLERANCE);
+    if (is_silent(t, now)) t->silent_ns += own;
+    if (p->silent <= is_silent(t, now)) return 0;
+    tolerated = sooner(others, t->tolerance);
+    t->tolerance -= tolerated;
+    t->left_to_silent += others;
+    return others - tolerated;
+}
+
+/* Of the time in which the tenant was silent, the part in which it worked. A measured time may be too short by what could not be measured. */
+static uint64_t proven_work(const struct schedule_seat *t, uint64_t now)
+{
+    uint64_t due = due_at(t), worked_until = t->granted_at + t->worked_ns;
+    if (now <= due || t->worked_ns >= (now - t->granted_at) / 4 * 3) return t->silent_ns;
+    return worked_until <= due ? 0 : (uint64_t)((double)t->silent_ns * (double)(worked_until - due) / (double)(now - due));
+}
+
+/* A tenant that was silent is done, so it is known how long it worked: others with a limit get that time back. */
+static void give_back_to_others(struct schedule *s, uint32_t card, struct schedule_seat *done, uint64_t now)
+{
+    uint64_t worked = proven_work(done, now);
+    done->silent_ns = done->worked_ns = 0;
+    for EACH_SEAT(s, card, i) {
+        struct schedule_seat *t = &s->seats[card][i];
+        if (!worked || t == done || !limited(t)) continue;
+        uint64_t back = sooner(t->left_to_silent, worked), tolerated = sooner(back, SCHEDULE_TOLERANCE - t->tolerance);
+        t->left_to_silent -= back;
+        t->tolerance += tolerated;
+        t->credit += (int64_t)(back - tolerated);
+    }
 }
 
 /* How much of `part`, the seat's share of the time since the last charge, was after the end of its lease. */
@@ -82,7 +125,8 @@ static void charge(struct schedule_seat *t, const struct parts *parts, int64_t f
         t->held_ns += part;
         t->overrun_ns += part_over(t, part, now);
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
-        if (limited(t)) t->credit -= (int64_t)part;
+        uint64_t more = part_of_silent(t, parts, now);
+        if (limited(t)) t->credit -= (int64_t)(part + more);
     } else if (t->wants) {
         t->waited_ns += since;
         if (held_back) t->throttled_ns += since;
@@ -132,10 +176,10 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
-        if (t->holds || t->late) parts.users += processes_of(t), tenants++;
+        if (t->holds || t->late) parts.users += contexts_of(t), parts.silent += is_silent(t, now), tenants++;
         parts.both = now - t->charged_at;
-        if (t->late) parts.late += processes_of(t);
-        if (t->draining) parts.draining += processes_of(t);
+        if (t->late) parts.late += contexts_of(t);
+        if (t->draining) parts.draining += contexts_of(t);
         if (t->draining && (!draining || t->ends_at > draining->ends_at)) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
@@ -211,6 +255,7 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
         memset(t, 0, sizeof *t);
         seat_at(s, card, tenant);
         t->charged_at = t->credit_at = now;
+        t->tolerance = SCHEDULE_TOLERANCE;
         t->terms = terms;
         t->present = true;
         t->virtual_time = s->virtual_time[card];
@@ -278,11 +323,13 @@ void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 
-void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint64_t now)
+void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint32_t contexts, uint64_t now)
 {
-    if (s->seats[card][tenant].processes == processes) return;
+    struct schedule_seat *t = &s->seats[card][tenant];
+    if (t->processes == processes && t->contexts == contexts) return;
     charge_all(s, card, now);
-    s->seats[card][tenant].processes = processes;
+    t->processes = processes;
+    t->contexts = contexts;
 }
 
 void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits) { s->seats[card][tenant].waits = waits; }
@@ -329,6 +376,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
     if (t->draining) correct_next(s, card, tenant, now);
+    give_back_to_others(s, card, t, now);
     t->holds = t->late = t->draining = t->recalled = t->told = false;
     t->asks = wants_more;
     note_incomplete(s, tenant);
@@ -339,6 +387,12 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     t->wanted_at = now;
     let_go(s, card, tenant);
     if (!wants_more) unreserve(s, tenant);
+}
+
+void schedule_worked(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns)
+{
+    struct schedule_seat *t = &s->seats[card][tenant];
+    t->worked_ns = later(t->worked_ns, ns);
 }
 
 void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now)
@@ -363,10 +417,14 @@ static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 
 static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
 
+/* A draining tenant comes back. A late one with a limit pays for all of the time, unless others show that they have work too, by giving back
+ * their turns. */
 static bool another_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
-    for EACH_SEAT(s, card, i)
-        if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* a draining tenant comes back */
+    for EACH_SEAT(s, card, i) {
+        const struct schedule_seat *t = &s->seats[card][i];
+        if (i != but && (may_hold(t) || t->draining || (t->late && limited(t)))) return true;
+    }
     return false;
 }
 
@@ -637,7 +695,7 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
 }
 
 /* The work of a late tenant may be waiting for another of its processes. If that tenant has had too much, its turn does not come. So its
- * other processes are let in for a moment, beside the holder: it is on the card anyway, and is charged by the number of its processes. */
+ * other processes are let in for a moment, beside the holder: it is on the card anyway, and is charged by the number of its contexts. */
 static bool see_to_late(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     for EACH_SEAT(s, card, i) {

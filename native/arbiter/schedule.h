@@ -14,8 +14,10 @@
  * card, the one with the least *virtual time* (time held / weight) is next. So over any period all tenants have held the card in proportion
  * to their weights, whatever the length of their kernels. A tenant that was away comes back at the card's virtual time (that of its holders,
  * without their overruns), less a small credit, so idle time is not saved up. But an absence costs at most as much as holding the card for
- * all that time would have. A late tenant shares the card with the holder: each is charged its part, by the number of its processes. A hard
- * limit is a credit that grows by the limit's percentage of the time, and that holding the card uses up. A tenant that works on several
+ * all that time would have. A late tenant shares the card with the holder: each is charged its part, by the number of its contexts. A hard
+ * limit is a credit that grows by the limit's percentage of the time, and that holding the card uses up. Nobody knows whether a tenant that is
+ * late has work on the card, or was stopped. So beside it a tenant with a limit is charged only a part of the time within its *tolerance*;
+ * beyond that, all of the time uses up its credit. It gets back what the late tenant has worked when that one is done and says so. A tenant that works on several
  * cards at once gets them together or not at all. */
 #ifndef FRACTILE_ARBITER_SCHEDULE_H
 #define FRACTILE_ARBITER_SCHEDULE_H
@@ -51,6 +53,9 @@
 #define SCHEDULE_LOOK 10000000ull    /* how often that is checked */
 #define SCHEDULE_ALONE 1000000000ull /* no other container at work for this long */
 
+#define SCHEDULE_TOLERANCE 500000000ull /* most time that a tenant with a limit may leave to tenants that are late, without paying for it ... */
+#define SCHEDULE_TOLERANCE_PART 64u /* ... it grows by the time divided by this: in the long run a limit is exceeded by 1.6 points at most */
+
 #define SCHEDULE_LONGEST_DEBT 2000000000ull /* most time, taken by others from a tenant with a limit, that it can make up for */
 
 struct schedule_terms {
@@ -69,10 +74,13 @@ struct schedule_seat {
     uint64_t gang;        /* bit set of cards that it wants together, including this one */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
+    uint64_t tolerance;   /* what is left of SCHEDULE_TOLERANCE ... */
+    uint64_t left_to_silent; /* ... and the others' parts of the time beside silent tenants, whether tolerated or paid for */
+    uint64_t silent_ns, worked_ns; /* its own part while it was silent in this turn; how long its work took, as its processes say */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: announced, or drains since; 0: none */
     uint64_t joined_at; /* late, and other processes of it were let in: see see_to_late() */
     bool waits;         /* it understands grants that come before the turn begins */
-    uint32_t processes; /* number of its processes that have the turn; 0: unknown, counts as one */
+    uint32_t processes, contexts; /* number of its processes that have the turn, and of their contexts; 0: unknown, counts as one */
     uint32_t follows;   /* the tenant whose turn was passed on to this one */
     uint64_t behind;    /* when that turn should be over; 0: it is over, or there was none */
     uint64_t sooner_by; /* how much sooner than predicted that turn was over */
@@ -119,9 +127,12 @@ void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool wai
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
 
-/* The number of the tenant's processes that have the turn, or the rest of it. Time that several tenants have together is divided equally
- * between their processes. */
-void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint64_t now);
+/* The number of the tenant's processes that have the turn, or the rest of it, and of their contexts. Time that several tenants have together
+ * is divided equally between their contexts. */
+void schedule_processes(struct schedule *s, uint32_t card, uint32_t tenant, uint32_t processes, uint32_t contexts, uint64_t now);
+
+/* A process says, before its part of the turn is done, how long its work took. The longest counts. */
+void schedule_worked(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns);
 
 void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now); /* charges time used outside of turns */
 

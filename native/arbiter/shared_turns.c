@@ -13,7 +13,7 @@
  *
  * A tenant takes all the time that it can get if it works for SCHEDULE_STINT without a break, or if its kernels are that long or not known
  * yet. Then there are exclusive turns, and every tenant gets its share. Of time that tenants had together, each is charged by the number of
- * its processes, since the driver's slices are equal for processes. A tenant that is ahead of another by more than SCHEDULE_LAG, by weight,
+ * its contexts, since the driver's slices are equal for contexts. A tenant that is ahead of another by more than SCHEDULE_LAG, by weight,
  * overreaches. That ends the sharing until the card has been idle again. Equal slices are not equal use if one tenant leaves most of its
  * slices early: that is not noticed, but ends with the spare time.
  *

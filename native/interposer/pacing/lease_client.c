@@ -23,6 +23,7 @@
 #include "memory/api_pool.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
+#include "pacing/stream_state.h"
 #include "pacing/stream_wait.h"
 #include "pacing/stuck.h"
 
@@ -72,6 +73,8 @@ struct client {
     bool may_pass_on; /* the arbiter allows the next turn to begin before this one is done */
     uint64_t noted;     /* this turn is counted as held up to this time */
     uint64_t done_at, held_ns, gpu_ns; /* time of the last DONE; time of turns since; GPU time measured up to it */
+    uint32_t contexts;  /* in which it had work in flight at the end of the last turn */
+    uint64_t worked_ns; /* measured between the last two DONEs */
     uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was reported */
     uint64_t held_back; /* time that the container's own limit delayed this turn, according to the arbiter */
     uint64_t begins, begins_lease; /* when a turn begins, according to the arbiter, and its lease */
@@ -223,6 +226,7 @@ static uint64_t take_outside(struct client *me)
     uint64_t gpu = atomic_load(&paced_card_of(me)->gpu_ns), now = clock_now(), passed = now - me->done_at;
     uint64_t ran = sooner(gpu - me->gpu_ns, passed), held = me->held_ns;
     me->gpu_ns = gpu;
+    me->worked_ns = ran;
     me->done_at = now;
     me->held_ns = 0;
     return ran > held + OUTSIDE_NS ? ran - held : 0;
@@ -243,13 +247,16 @@ static void lose_arbiter(struct client *me)
     set_gate(p, FR_GATE_ASKED);
 }
 
+static uint64_t state_of(const struct client *me) { return ARBITER_WAITS | me->apart | (uint64_t)me->contexts << ARBITER_CONTEXTS_SHIFT; }
+
 static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, uint64_t what)
 {
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
     if (kind == ARBITER_DONE) m.length_ns = take_outside(me), me->said_at = clock_now();
-    if (kind != ARBITER_ENDING) m.held_back_ns = ARBITER_WAITS | me->apart;
+    if (kind != ARBITER_ENDING) m.held_back_ns = state_of(me);
+    if (kind == ARBITER_DONE) m.held_back_ns |= me->worked_ns / 1000 << ARBITER_WORKED_SHIFT;
     m.lease = lease;
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
@@ -258,6 +265,16 @@ static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, ui
 }
 
 static void say(struct client *me, enum arbiter_kind kind, uint64_t what) { say_of(me, atomic_load(&paced_card_of(me)->lease), kind, what); }
+
+/* The work may take longer than it should, and the arbiter then needs this number. Lease 0: the turn is not over. */
+static void say_contexts(struct client *me)
+{
+    uint32_t count = fr_stream_states_contexts(paced_card_of(me)), before = me->contexts;
+    me->contexts = count ? count : 1;
+    if (likely(me->contexts == before)) return;
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = ARBITER_DONE, .card = (uint32_t)card_of(me), .held_back_ns = state_of(me)};
+    if (still(&me->arbiter)) clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL);
+}
 
 /* The arbiter and this process read the same clock, unless the container has its own time namespace: then the arbiter's times mean
  * nothing here. */
@@ -403,6 +420,7 @@ static void give_back(struct client *me)
     uint64_t from = clock_now();
     wait_for_those_inside(p);
     pass_on(me, clock_now());
+    say_contexts(me);
     end_turn(me);
     uint64_t now = clock_now(), granted = atomic_load(&p->granted);
     if (now > granted) me->held_ns += now - granted;
@@ -534,6 +552,7 @@ static void begin(struct client *me)
     me->none = true;
     me->asked = false;
     me->apart = me->said_at = 0;
+    me->contexts = 1;
     me->held_back = 0;
     me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);

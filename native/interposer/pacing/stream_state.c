@@ -256,6 +256,25 @@ bool fr_stream_states_in_flight(const struct fr_paced_card *card)
     return false;
 }
 
+static bool is_among(const CUcontext *known, uint32_t n, CUcontext context)
+{
+    while (n--)
+        if (known[n] == context) return true;
+    return false;
+}
+
+uint32_t fr_stream_states_contexts(const struct fr_paced_card *card)
+{
+    CUcontext known[FR_MOST_CONTEXTS];
+    uint32_t n = 0;
+    for (struct fr_stream_state *st = NULL; n < FR_MOST_CONTEXTS && (st = fr_stream_state_next(card, st));) {
+        CUcontext context = atomic_load(&st->context);
+        bool works = atomic_load(&st->in_flight) || atomic_load(&st->count);
+        if (works && !is_among(known, n, context)) known[n++] = context;
+    }
+    return n;
+}
+
 static void raise_to(_Atomic uint64_t *what, uint64_t value)
 {
     uint64_t was = atomic_load(what);

@@ -93,6 +93,9 @@ void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns);        
 void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns); /* with the state locked: moves the predicted end */
 bool fr_stream_states_in_flight(const struct fr_paced_card *card);                 /* any work that is not blocked */
 
+#define FR_MOST_CONTEXTS 64u
+uint32_t fr_stream_states_contexts(const struct fr_paced_card *card); /* in which work is in flight, at most FR_MOST_CONTEXTS */
+
 /* Only one thread at a time works with the events of a stream. */
 static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
 {

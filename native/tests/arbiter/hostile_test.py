@@ -136,6 +136,19 @@ def two(first: str = "cores=50", second: str = "cores=50") -> Node:
     return Node(one=f"{A}=1GiB,{first}", two=f"{A}=1GiB,{second}")
 
 
+def test_a_process_that_claims_many_contexts_pays_for_them_and_claims_beyond_the_bound_count_as_the_bound() -> None:
+    with two() as node:
+        one, other = node.client("one"), node.client("two")
+        one.waits = 1 | 255 << 8  # counts as 64
+        one.granted()
+        other.granted(patience=2)
+        before = {s["slice"]: s["heldNs"] for s in node.status()["cards"][0]["slices"]}
+        time.sleep(1)
+        after = {s["slice"]: s["heldNs"] for s in node.status()["cards"][0]["slices"]}
+        had = {name: after[name] - before[name] for name in after}
+        assert 55 < had["one"] / had["two"] < 75, had
+
+
 def test_a_container_alone_gets_the_card_until_another_wants_it() -> None:
     with two() as node:
         one, other = node.client("one"), node.client("two")

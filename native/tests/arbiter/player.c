@@ -4,6 +4,7 @@
 #include "driver.h"
 #include "nvml_abi.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -50,13 +51,19 @@ static void must(CUresult r, const char *what)
 
 /* ---- the card ---- */
 
-static void prepare(void)
+static const char *program_text(void)
 {
-    char text[400];
+    static char text[400];
     double room = part.room / 100.0;
     int peers = part.peers ? (int)part.peers : part.card_count;
     snprintf(text, sizeof text, ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0 share=%.2f\n.visible .entry spin(.param .u64 us) { ret; }\n"
              "// simgpu: time_us=$0 share=%.2f meet=%d\n.visible .entry meet(.param .u64 us, .param .u64 number) { ret; }\n", room, room, peers);
+    return text;
+}
+
+static void prepare(void)
+{
+    const char *text = program_text();
     must(cuInit(0), "cuInit");
     for (int i = 0; i < part.card_count; i++) {
         CUmodule module;
@@ -102,6 +109,58 @@ void play_fresh(void)
         uint64_t us = part.us;
         must(cuLaunchKernel(spin[0], blocks, 1, 1, 256, 1, 1, 0, own[blocks % n], (void *[]){&us}, NULL), "cuLaunchKernel");
     }
+}
+
+/* Each context has a stream and a module of its own. */
+void play_contexts(void)
+{
+    static CUcontext own[64];
+    static CUstream stream[64];
+    static CUfunction kernel[64];
+    unsigned n = part.n < 64 ? part.n : 64;
+    for (unsigned i = 0; i < n; i++) {
+        CUmodule module;
+        must(cuCtxCreate_v2(&own[i], 0, part.cards[0]), "cuCtxCreate");
+        must(cuModuleLoadData(&module, program_text()), "cuModuleLoadData");
+        must(cuModuleGetFunction(&kernel[i], module, "spin"), "cuModuleGetFunction");
+        must(cuStreamCreate(&stream[i], 1), "cuStreamCreate");
+    }
+    for (unsigned blocks = 1024; clock_now() < part.end; blocks++) {
+        uint64_t us = part.us;
+        unsigned i = blocks % n;
+        must(cuCtxSetCurrent(own[i]), "cuCtxSetCurrent");
+        must(cuLaunchKernel(kernel[i], part.sync ? 1024 : blocks, 1, 1, 256, 1, 1, 0, stream[i], (void *[]){&us}, NULL), "cuLaunchKernel");
+    }
+}
+
+static char state_of_thread(const char *number)
+{
+    char path[300], line[300] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", number);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(line, sizeof line, f)) line[0] = 0;
+    if (f) fclose(f);
+    char *end = strrchr(line, ')');
+    return end ? end[2] : 'S'; /* it has ended */
+}
+
+static bool others_sleep(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    bool all = tasks != NULL;
+    for (struct dirent *e; tasks && (e = readdir(tasks));)
+        if (atoi(e->d_name) && atoi(e->d_name) != getpid()) all &= state_of_thread(e->d_name) == 'S';
+    if (tasks) closedir(tasks);
+    return all;
+}
+
+/* A thread that sleeps holds none of simgpu's locks. With one of these, all of the simulated host would stand still. */
+void play_stops(void)
+{
+    launch(0, part.us);
+    while (!others_sleep()) sched_yield();
+    kill(getpid(), SIGSTOP);
+    play_work();
 }
 
 void play_multi(void)
@@ -332,7 +391,7 @@ static void read_word(char *word)
 }
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
-    {"work", play_work, true}, {"fresh", play_fresh, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"persistent", play_persistent, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"work", play_work, true}, {"fresh", play_fresh, true}, {"contexts", play_contexts, true}, {"stops", play_stops, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"persistent", play_persistent, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
     {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
     {"old_events", play_old_events, true}, {"many_streams", play_many_streams, true}, {"capture_beside", play_capture_beside, true},
     {"capture_ends", play_capture_ends, true}, {"own_stream", play_thread_stream, true},

@@ -29,6 +29,8 @@ extern struct part part;
 /* player.c: roles that use cards */
 void play_work(void);    /* a kernel on each card in turn; sync=1 waits for it */
 void play_fresh(void);   /* kernels of shapes that were never launched before, in n streams */
+void play_contexts(void); /* kernels in n contexts, each of which always has one */
+void play_stops(void);   /* work, and the process stops itself (SIGSTOP) before its first turn ends */
 void play_multi(void);   /* cooperative launches over all its cards at once */
 void play_ring(void);    /* a kernel on each of its cards, each of which spins until all have begun; records the time of each round */
 void play_persistent(void); /* a kernel waits all the time for the last of all, beside short ones, and records the time of each of those */

@@ -23,6 +23,8 @@ OUT = Path(os.environ.get("OUT", "build")).resolve()
 USE_CARDS = (
     "work",
     "fresh",
+    "contexts",
+    "stops",
     "multi",
     "ring",
     "persistent",

@@ -982,21 +982,45 @@ static void a_late_tenant_pays_while_another_drains(void)
     EXPECT_EQ(s.seats[0][1].held_ns, 0);
 }
 
-/* The driver gives equal slices to processes, not to containers. */
-static void time_that_several_have_together_is_charged_by_their_processes(void)
+/* The driver gives equal slices to contexts, not to containers or processes. */
+static void time_that_several_have_together_is_charged_by_their_contexts(void)
 {
     in_turns();
     s.seats[0][1].late = true;
-    schedule_processes(&s, 0, 1, 9, now);
-    schedule_processes(&s, 0, 0, 1, now);
+    schedule_processes(&s, 0, 1, 3, 9, now);
+    schedule_processes(&s, 0, 0, 1, 1, now);
     uint64_t late = s.seats[0][1].held_ns, holds = s.seats[0][0].held_ns;
     schedule_settle(&s, now += SECOND);
     EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10);
     EXPECT_EQ(s.seats[0][0].held_ns - holds, SECOND / 10);
-    schedule_processes(&s, 0, 1, 1, now);
+    schedule_processes(&s, 0, 1, 1, 1, now);
     schedule_settle(&s, now += SECOND);
     EXPECT_EQ(s.seats[0][1].held_ns - late, 9 * SECOND / 10 + SECOND / 2);
 }
+
+/* Seat 1 may be stopped. What seat 0 leaves to it is tolerated for half a second, and then counts against the limit. */
+static void a_limit_is_charged_for_time_that_a_silent_tenant_may_not_use(bool has_worked)
+{
+    in_turns();
+    struct schedule_seat *limited = &s.seats[0][0], *late = &s.seats[0][1];
+    limited->terms.limit = 50;
+    limited->credit = 0;
+    late->late = true;
+    late->granted_at = late->over_at = now;
+    schedule_settle(&s, now += SECOND);
+    EXPECT_EQ(limited->credit, 0); /* it grew by half of the time, and seat 0 had half of it */
+    schedule_settle(&s, now += SECOND);
+    EXPECT(limited->credit < -(int64_t)(SECOND / 2 - SECOND / 32) && limited->credit >= -(int64_t)SECOND / 2);
+    if (has_worked) schedule_worked(&s, 0, 1, 2 * SECOND);
+    int64_t before = limited->credit;
+    schedule_done(&s, 0, 1, false, now);
+    EXPECT_EQ(limited->credit > before, has_worked);
+    EXPECT(limited->credit <= (int64_t)SECOND / 32);
+    EXPECT_EQ(limited->tolerance == SCHEDULE_TOLERANCE, has_worked);
+}
+
+static void a_limit_holds_beside_a_tenant_that_is_stopped(void) { a_limit_is_charged_for_time_that_a_silent_tenant_may_not_use(false); }
+static void a_tenant_that_worked_while_it_was_late_gives_others_that_time_back(void) { a_limit_is_charged_for_time_that_a_silent_tenant_may_not_use(true); }
 
 /* A turn that should have been over long ago ends while the one directly before this turn still works. */
 static void only_the_turn_that_it_follows_lets_a_turn_begin_early(void)
@@ -1137,7 +1161,9 @@ int main(void)
     RUN(a_short_kernel_begins_in_any_gap);
     RUN(a_gang_that_is_next_is_not_told_ahead);
     RUN(a_late_tenant_pays_while_another_drains);
-    RUN(time_that_several_have_together_is_charged_by_their_processes);
+    RUN(time_that_several_have_together_is_charged_by_their_contexts);
+    RUN(a_limit_holds_beside_a_tenant_that_is_stopped);
+    RUN(a_tenant_that_worked_while_it_was_late_gives_others_that_time_back);
     RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
     RUN(a_tenant_that_is_next_itself_keeps_its_turn_until_it_is_done);
     RUN(a_tenant_that_says_that_it_ends_and_does_not_shares_the_card_and_is_late);

@@ -63,9 +63,12 @@ static void check(void)
 {
     for (uint32_t s = 0; s < SLICES; s++)
         for (uint32_t c = 0; c < 3; c++) {
-            uint32_t holding = 0;
-            for (int i = n.slices[s].peers; i >= 0; i = n.peers[i].next) holding += n.peers[i].granted >> c & 1;
-            if (holding != n.slices[s].outstanding[c]) abort();
+            uint32_t holding = 0, contexts = 0;
+            for (int i = n.slices[s].peers; i >= 0; i = n.peers[i].next) {
+                uint32_t holds = n.peers[i].granted >> c & 1;
+                holding += holds, contexts += holds * n.peers[i].contexts;
+            }
+            if (holding != n.slices[s].outstanding[c] || contexts != n.slices[s].contexts[c]) abort();
             if (holding && n.slices[s].card[c] < 0) abort();
         }
 }
@@ -74,7 +77,7 @@ static void step(const uint8_t *data)
 {
     uint32_t at = data[1] % (SLICES * PEERS_EACH);
     struct peer *p = &n.peers[at];
-    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = data[2] % 5, .card = data[3] % 5, .more = data[4] & 1, .held_back_ns = data[4] >> 1 & 7};
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = data[2] % 5, .card = data[3] % 5, .more = data[4] & 1, .held_back_ns = (data[4] >> 1 & 7) | (uint64_t)data[9] << ARBITER_CONTEXTS_SHIFT};
     memcpy(&m.gang, data + 8, 8);
     if (p->fd >= 0) m.lease = n.slices[p->slice].lease[m.card % 3] - (data[4] >> 7);
     if (data[5] == 255) memcpy(&m.card, data + 8, 4), memcpy(&m.version, data + 12, 4);
