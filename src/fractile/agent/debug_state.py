@@ -31,7 +31,7 @@ _ELSEWHERE = (
 class AgentParts(msgspec.Struct, frozen=True):
     """What the agent works with. ``registered``: the resources that kubelet has accepted."""
 
-    stock: CurrentCatalog
+    current_catalog: CurrentCatalog
     health: HealthMonitor
     journal: Journal
     pods: NodePods
@@ -74,8 +74,8 @@ class AgentDebugState:
             process=process_state(uptime=round(self._clock() - self._began, 3)),
             feeds=tuple(map(feed_state, known.feeds)),
             library=known.library,
-            plugins=tuple(_plugins(known.stock.catalog, known.registered())),
-            devices=tuple(_devices(known.stock.catalog, known.health)),
+            plugins=tuple(_plugins(known.current_catalog.catalog, known.registered())),
+            devices=tuple(_devices(known.current_catalog.catalog, known.health)),
             directories=directories,
             pods=sum(1 for _ in known.pods),
         )

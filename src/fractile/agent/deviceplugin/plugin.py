@@ -30,13 +30,13 @@ class Plugin:
         self,
         resource: str,
         *,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         steer: PreferredAllocation,
         allocator: Allocator,
         prestart: PreStart,
     ) -> None:
         self.resource = resource
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._steer = steer
         self._allocator = allocator
         self._prestart = prestart
@@ -63,9 +63,9 @@ class Plugin:
         watch.began.set()
         try:
             while True:
-                catalog = self._stock.catalog
+                catalog = self._current_catalog.catalog
                 yield _devices(catalog, self.resource)
-                await self._stock.changed(catalog)
+                await self._current_catalog.changed(catalog)
         finally:
             watch.ended.set()
 
@@ -79,7 +79,7 @@ class Plugin:
                 available=list(asked.available_deviceIDs),
                 must_include=list(asked.must_include_deviceIDs),
                 size=asked.allocation_size,
-                distinct=self._stock.catalog.distinct(self.resource),
+                distinct=self._current_catalog.catalog.distinct(self.resource),
             )
             answer.container_responses.add(deviceIDs=chosen)
         return answer
@@ -88,7 +88,9 @@ class Plugin:
         answer = dp.AllocateResponse()
         for asked in request.container_requests:
             try:
-                given = await self._allocator.allocate(self.resource, list(asked.devices_ids), self._stock.catalog)
+                given = await self._allocator.allocate(
+                    self.resource, list(asked.devices_ids), self._current_catalog.catalog
+                )
             except WireError as e:
                 log.warning("allocate refused resource=%s reason=%s", self.resource, e)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))

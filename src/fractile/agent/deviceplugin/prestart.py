@@ -59,7 +59,7 @@ class PreStart:
         pods: NodePods,
         granter: LimitsWriter,
         assigned: Assigned,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         *,
         library_content: LibraryContent | None = None,
         precedence: Precedence | None = None,
@@ -76,7 +76,7 @@ class PreStart:
         self._pods = pods
         self._granter = granter
         self._assigned = assigned
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._library = library_content or LibraryContent()
         self._precedence = precedence
         self._runtimes = runtimes
@@ -150,7 +150,7 @@ class PreStart:
         placement = self._placement(owned)
         if isinstance(placement, Denied):
             return placement
-        real = _real(owned, placement, self._stock.catalog)
+        real = _real(owned, placement, self._current_catalog.catalog)
         if isinstance(real, Denied):
             return real
         if _agree(placement, real):
@@ -199,7 +199,7 @@ class PreStart:
         for charge in (*against.charges, *mine):
             used.setdefault(charge.card, []).append(charge)
         for charge in mine:
-            card = self._stock.catalog.card(charge.card)
+            card = self._current_catalog.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
             denied = too_much(card, used[card.uuid], charge, owned.request.key)

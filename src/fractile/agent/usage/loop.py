@@ -52,7 +52,7 @@ class UsageLoop:
         self,
         eye: Eye,
         *,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         pods: NodePods,
         audit: OutsideAudit,
         beyond: BeyondWriter,
@@ -66,7 +66,7 @@ class UsageLoop:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._eye = eye
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._pods = pods
         self._turns = turns
         self._beyond = beyond
@@ -99,7 +99,7 @@ class UsageLoop:
                 running(look.granted, self._pods),
                 node=self._pods.node,
                 time=at,
-                cards=self._stock.catalog.cards,
+                cards=self._current_catalog.catalog.cards,
                 tally=self._tally,
                 outside=self.audit.outside,
                 arbiter=arbiter,
