@@ -51,10 +51,14 @@ async def agent(api: Api, node: NodeName, root: Path) -> None:
     journal = Journal(root / "slices", new_token=lambda: f"{next(tokens):08x}")
     kubelet = Kubelet(root / "pod-resources" / "kubelet.sock", root / "device-plugins" / FILE_NAME)
     pods = NodePods(api.client, node=node, unit=MemoryUnit.GiB)
-    steer, assigned = PreferredAllocation(kubelet, pods), Assigned(pods)
+    preferred_allocation, assigned = PreferredAllocation(kubelet, pods), Assigned(pods)
     prestart = PreStart(kubelet, pods, LimitsWriter(journal, current_catalog), assigned, current_catalog)
     plugin = Plugin(
-        MEM, current_catalog=current_catalog, steer=steer, allocator=Allocator(journal, steer), prestart=prestart
+        MEM,
+        current_catalog=current_catalog,
+        preferred_allocation=preferred_allocation,
+        allocator=Allocator(journal, preferred_allocation),
+        prestart=prestart,
     )
     registrar = Registrar(root / "device-plugins", [plugin], new_token=lambda: f"{next(tokens):08x}")
     async with asyncio.TaskGroup() as tasks:

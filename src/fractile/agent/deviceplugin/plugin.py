@@ -1,4 +1,4 @@
-"""The gRPC service of one resource: turns kubelet's messages into calls of steer, allocate and prestart, and back.
+"""The gRPC service of one resource: kubelet's messages as calls of our preferred_allocation, allocate and prestart.
 
 It makes no decisions itself. A request may hold several containers, although kubelet sends one at a time.
 """
@@ -31,13 +31,13 @@ class Plugin:
         resource: str,
         *,
         current_catalog: CurrentCatalog,
-        steer: PreferredAllocation,
+        preferred_allocation: PreferredAllocation,
         allocator: Allocator,
         prestart: PreStart,
     ) -> None:
         self.resource = resource
         self._current_catalog = current_catalog
-        self._steer = steer
+        self._preferred_allocation = preferred_allocation
         self._allocator = allocator
         self._prestart = prestart
 
@@ -74,7 +74,7 @@ class Plugin:
     ) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()
         for asked in request.container_requests:
-            chosen = await self._steer.prefer(
+            chosen = await self._preferred_allocation.prefer(
                 self.resource,
                 available=list(asked.available_deviceIDs),
                 must_include=list(asked.must_include_deviceIDs),

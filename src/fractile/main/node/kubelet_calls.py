@@ -46,10 +46,12 @@ class KubeletCalls:
             ready=self.virtual_manager.ready if self.virtual_manager is not None else None,
             trace=traces.trace if traces is not None else None,
         )
-        preferred = PreferredAllocation(known.kubelet, pods, room=lambda: room(current_catalog.catalog.all, pods))
+        preferred_allocation = PreferredAllocation(
+            known.kubelet, pods, room=lambda: room(current_catalog.catalog.all, pods)
+        )
         self.allocator = Allocator(
             journal,
-            preferred,
+            preferred_allocation,
             library=options.installed,
             isolation=known.isolation,
             virtual_manager=options.virtual_manager,
@@ -60,7 +62,7 @@ class KubeletCalls:
                 Plugin(
                     resource,
                     current_catalog=current_catalog,
-                    steer=preferred,
+                    preferred_allocation=preferred_allocation,
                     allocator=self.allocator,
                     prestart=prestart,
                 )
