@@ -364,7 +364,7 @@ async def test_when_it_is_known_not_to_have_arrived_another_node_may_be_chosen(p
     pod = p.submit("p")
     with pytest.raises(Unreachable):
         await bind(p, pod, "n1")
-    p.ledger.forget(PodUID(pod.metadata.uid))  # as control.doubt does
+    p.ledger.forget(PodUID(pod.metadata.uid))  # as AssumedPods does
     assert await bind(p, pod, "n2") is None
     assert (p.free("n1"), p.free("n2")) == ([FULL, FULL], [FULL - 8138, FULL])
     assert p.stored().spec.node_name == "n2"

@@ -50,7 +50,7 @@ class Parts(msgspec.Struct, frozen=True):
     binder: type[Binder] = Binder
     feed: type[PodHandlers] = PodHandlers
     cards: type[CardHandlers] = CardHandlers
-    doubt: type[AssumedPods] = AssumedPods
+    assumed: type[AssumedPods] = AssumedPods
     repair: type[Repair] = Repair
     reflector: type[Reflector[QueuedPod]] = Reflector
     waits: bool = True  # a new leader waits until nothing of the one before arrives any more
@@ -89,7 +89,7 @@ class Term:
         )
         cards = parts.cards(ledger, freed=self.feed.freed)
         class_feed = ClassHandlers(classes)
-        self.doubt = parts.doubt(ledger=ledger, waiting=self.waiting, feed=self.feed, client=client)
+        self.assumed = parts.assumed(ledger=ledger, waiting=self.waiting, feed=self.feed, client=client)
         self.cards = Reflector(
             client,
             paths.extended_resources(),
@@ -147,7 +147,7 @@ class Term:
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (self.cards.run(), self.classes.run(), self.doubt.run(), ready):
+                for work in (self.cards.run(), self.classes.run(), self.assumed.run(), ready):
                     tasks.create_task(work)
         finally:
             self.lead.unsettled(self.ledger.unsettled)

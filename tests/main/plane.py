@@ -72,7 +72,7 @@ class Plane:
             needs_repair=self.repair.request,
         )
         self.cards = CardHandlers(self.ledger, freed=self.feed.freed)
-        self.doubt = AssumedPods(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
+        self.assumed = AssumedPods(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
         self.residents = AssignedPods(self.ledger)
         self.nominations = Nominations(
             ledger=self.ledger,

@@ -43,7 +43,7 @@ def pod(p: Plane) -> Pod:
 
 async def resolve(p: Plane) -> None:
     for uid in p.ledger.overdue(EXPIRY):
-        await p.doubt.resolve(uid)
+        await p.assumed.resolve(uid)
 
 
 async def bind_behind_our_back(p: Plane, pod: Pod, node: str = "n1", text: str = "") -> None:
@@ -165,7 +165,7 @@ async def test_a_pod_that_was_read_and_has_gone_unseen_waits_no_more(p: Plane) -
     p.server.delete(paths.pod("default", "p"))
     p.clock.now += EXPIRY
     for uid, read in p.feed.unseen(EXPIRY):
-        await p.doubt.look_again(uid, read)
+        await p.assumed.look_again(uid, read)
     assert p.waiting.find(PodUID(found.metadata.uid)) is None
     assert p.feed.unseen(0) == []
 
@@ -177,7 +177,7 @@ async def test_a_pod_that_was_read_and_whose_name_another_has_now_is_gone(p: Pla
     p.create()
     p.clock.now += EXPIRY
     for uid, read in p.feed.unseen(EXPIRY):
-        await p.doubt.look_again(uid, read)
+        await p.assumed.look_again(uid, read)
     assert p.waiting.find(PodUID(found.metadata.uid)) is None
 
 
@@ -186,7 +186,7 @@ async def test_a_pod_that_was_read_and_is_there_waits_on_and_is_asked_for_later(
     p.feed.looked(found)
     p.clock.now += EXPIRY
     ((uid, read),) = p.feed.unseen(EXPIRY)
-    await p.doubt.look_again(uid, read)
+    await p.assumed.look_again(uid, read)
     assert p.waiting.find(uid) is not None
     assert p.feed.unseen(EXPIRY) == []
     p.clock.now += EXPIRY
@@ -198,13 +198,13 @@ async def test_without_an_answer_a_pod_that_was_read_stays_known(p: Plane) -> No
     p.clock.now += EXPIRY
     ((uid, read),) = p.feed.unseen(EXPIRY)
     p.server.inject(Fault(method="GET", status=403))
-    await p.doubt.look_again(uid, read)
+    await p.assumed.look_again(uid, read)
     assert p.waiting.find(uid) is not None
 
 
 async def test_it_looks_for_overdue_assumptions_by_itself(p: Plane, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     try:
         await until(lambda: p.entry(pod) is None)
         later = p.submit("later")
@@ -226,7 +226,7 @@ async def test_a_write_that_goes_out_while_others_are_read_starts_its_time_again
     p.clock.now += EXPIRY
     p.server.inject(Fault(method="GET", path="/pods/p", delay=0.3))
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     await asyncio.sleep(0.1)
     p.ledger.sent(PodUID(second.metadata.uid))
     await until(lambda: p.entry(pod) is None)
@@ -258,7 +258,7 @@ async def test_it_asks_again_for_pods_read_once_by_itself(p: Plane, monkeypatch:
     p.feed.looked(found)
     p.server.delete(paths.pod("default", "p"))
     p.clock.now += EXPIRY
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     try:
         await until(lambda: p.waiting.find(PodUID(found.metadata.uid)) is None)
     finally:

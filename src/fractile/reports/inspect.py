@@ -127,7 +127,7 @@ def _feed(
     dialects: frozenset[str],
     problems: list[inspect.Problem],
 ) -> PodHandlers:
-    def doubted(pod: Pod, _reason: str, message: str) -> None:
+    def warn(pod: Pod, _reason: str, message: str) -> None:
         problems.append(_pod_problem(pod, message.removeprefix(_UNBELIEVED)))
 
     def moving(pod: Pod) -> None:
@@ -142,7 +142,7 @@ def _feed(
         ledger=ledger,
         waiting=waiting,
         unit=unit,
-        warn=doubted,
+        warn=warn,
         freed=lambda node: None,
         needs_repair=moving,
         dialects=dialects,

@@ -114,7 +114,7 @@ class UsageLoop:
             started = self._clock()
             await self.round()
             self.spent = self._clock() - started
-            await self._sleep(max(0.05, (_AGAIN if self.audit.doubtful else _ROUND) - self.spent))
+            await self._sleep(max(0.05, (_AGAIN if self.audit.unconfirmed else _ROUND) - self.spent))
 
     async def round(self) -> None:
         """One poll; if it takes too long, the last picture stays and the poll continues."""
