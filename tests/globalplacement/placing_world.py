@@ -81,7 +81,7 @@ class World:
             ready=lambda: True,
             classes=p.index,
             policies=self.policies,
-            preemption=Preemption(p.ledger, p.residents, p.nominations),
+            preemption=Preemption(p.ledger, p.assigned_pods, p.nominations),
             nominations=p.nominations,
             placing=self.placing,
         )
@@ -127,7 +127,7 @@ class World:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
         self.p.feed.changed(found)
-        self.p.residents.changed(found)
+        self.p.assigned_pods.changed(found)
         self.nodes.pod_changed(found)
         self.placing.pod_changed(found)
         return found

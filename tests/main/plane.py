@@ -73,11 +73,11 @@ class Plane:
         )
         self.cards = CardHandlers(self.ledger, freed=self.feed.freed)
         self.assumed = AssumedPods(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
-        self.residents = AssignedPods(self.ledger)
+        self.assigned_pods = AssignedPods(self.ledger)
         self.nominations = Nominations(
             ledger=self.ledger,
             waiting=self.waiting,
-            residents=self.residents,
+            assigned_pods=self.assigned_pods,
             classes=self.index,
             clock=self.clock,
         )
@@ -100,7 +100,7 @@ class Plane:
             unit=unit,
             ready=lambda: self.is_ready,
             classes=self.index,
-            preemption=Preemption(self.ledger, self.residents, self.nominations),
+            preemption=Preemption(self.ledger, self.assigned_pods, self.nominations),
             nominations=self.nominations,
         )
 
@@ -135,7 +135,7 @@ class Plane:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
         self.feed.changed(found)
-        self.residents.changed(found)
+        self.assigned_pods.changed(found)
         return found
 
     def submit(self, name: str = "p", *containers: Container, **fields: Any) -> Pod:

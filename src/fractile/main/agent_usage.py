@@ -162,7 +162,7 @@ def usage_loops(
         pods=pods,
         audit=audit,
         beyond=BeyondWriter(journal),
-        turns=ArbiterClient(state / ARBITER_SOCKET),
+        arbiter=ArbiterClient(state / ARBITER_SOCKET),
         leases=Leases(pods, events),
         driven=departed.driven if departed is not None else None,
         departed=(lambda: departed.present) if departed is not None else tuple,

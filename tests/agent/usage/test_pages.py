@@ -48,7 +48,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[UsageLoop]:
             pods=pods,
             audit=OutsideAudit(client, events, Owners(client, pods), spared, Ender(), policy="warn"),
             beyond=BeyondWriter(journal),
-            turns=ArbiterClient(tmp_path / "arbiter.sock"),
+            arbiter=ArbiterClient(tmp_path / "arbiter.sock"),
             departed=lambda: (Granted("t", tmp_path, 1.0, LIMITS),),
         )
 

@@ -104,8 +104,8 @@ class PreferredAllocation:
         """What is known of the container that gets these ids.
 
         Kubelet did not ask about a container that took over an init container's ids, but these ids were preferred for
-        its pod (evidence/kubelet.md#init-containers). Kubelet's order usually identifies it; it is looked up only if that
-        fails, since a pod may have hundreds of containers, and if that fails too the pod's sum is still known.
+        its pod (evidence/kubelet.md#init-containers). Kubelet's order usually identifies it; it is looked up only if
+        that fails, since a pod may have hundreds of containers, and if that fails too the pod's sum is still known.
         """
         mask = _mask(ids)
         known = next((s for s in self._preferred.get(resource, ()) if _within(mask, s.ids)), None)

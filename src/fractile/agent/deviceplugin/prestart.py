@@ -4,8 +4,9 @@ Failure rule: closed. If anything is missing or does not fit, the container does
 pod's events, and kubelet calls again: a refusal loses nothing (evidence/kubelet.md#refusals).
 
 Kubelet may have chosen other cards than the placement names: it reuses an init container's devices without a call, and
-GetPreferredAllocation cannot know the placement while the API server is away. Then the real cards are reported in ``fractile.dev/kubelet-choice``; the
-control plane moves the ledger if they fit and rewrites the placement, and only then does the container start.
+while the API server is away, GetPreferredAllocation does not know the placement. Then the real cards are reported in
+``fractile.dev/kubelet-choice``; the control plane moves the ledger if they fit and rewrites the placement, and only
+then does the container start.
 """
 
 import asyncio

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class Beyond(msgspec.Struct, frozen=True):
-    """Bytes held beyond the ledger. ``unconfirmed``: parts that only one poll shows; their pages are not lowered yet."""
+    """Bytes held beyond the ledger. ``unconfirmed``: parts that only one poll shows; their pages are not
+    lowered yet."""
 
     bytes: Mapping[Part, int]
     unconfirmed: frozenset[Part] = frozenset()

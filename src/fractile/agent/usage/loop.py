@@ -56,7 +56,7 @@ class UsageLoop:
         pods: NodePods,
         audit: OutsideAudit,
         beyond: BeyondWriter,
-        turns: ArbiterClient,
+        arbiter: ArbiterClient,
         leases: Leases | None = None,
         driven: Callable[[Iterable[str]], None] | None = None,
         departed: Callable[[], tuple[Granted, ...]] = tuple,
@@ -68,7 +68,7 @@ class UsageLoop:
         self._eye = eye
         self._current_catalog = current_catalog
         self._pods = pods
-        self._turns = turns
+        self._arbiter = arbiter
         self._beyond = beyond
         self._leases = leases
         self._driven = driven
@@ -121,7 +121,7 @@ class UsageLoop:
         look = await self._look()
         if look is None:
             return
-        status = await self._turns.status()
+        status = await self._arbiter.status()
         for one in look.granted:
             last = look.ledgers[one.token][-1]
             if isinstance(last, Counters):

@@ -59,7 +59,7 @@ class Bookkeeping:
             needs_repair=self.repair.request,
             dialects=options.dialects,
             eased=self.requeue.eased,
-            named=self.evictions.residents.named,
+            named=self.evictions.assigned_pods.named,
         )
         self.class_handlers = ClassHandlers(self.classes, changed_class=self.requeue.class_changed)
         self.audit = LedgerAudit(

@@ -83,7 +83,7 @@ class Watches:
         )
 
     def _of_pods(self, client: KubeClient) -> Reflector[QueuedPod]:
-        pods, residents = self._bookkeeping.pods, self._bookkeeping.evictions.residents
+        pods, assigned_pods = self._bookkeeping.pods, self._bookkeeping.evictions.assigned_pods
         scoring, placing, control = self._deciders.scoring.feed, self._deciders.choice.placing, self.upkeep.control
         sweeper = self._sweeper
         return Reflector(
@@ -94,7 +94,7 @@ class Watches:
                 "pods",
                 _meta,
                 pods.changed,
-                residents.changed,
+                assigned_pods.changed,
                 scoring.pod_changed,
                 control.pod_changed,
                 placing.pod_changed,
@@ -104,7 +104,7 @@ class Watches:
                 "pods",
                 itself,
                 lambda gone: pods.gone(PodUID(gone.uid)),
-                lambda gone: residents.gone(PodUID(gone.uid)),
+                lambda gone: assigned_pods.gone(PodUID(gone.uid)),
                 lambda gone: scoring.pod_gone(PodUID(gone.uid)),
                 control.pod_gone,
                 lambda gone: placing.pod_gone(PodUID(gone.uid)),

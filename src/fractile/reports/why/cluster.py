@@ -143,7 +143,7 @@ class ClusterView:
         self.placement_warnings[PodUID(pod.metadata.uid)] = message
 
     def _put_pods(self, pods: Sequence[Pod]) -> Nominations:
-        waiting, residents = WaitingPods(), AssignedPods(self.ledger)
+        waiting, assigned_pods = WaitingPods(), AssignedPods(self.ledger)
         feed = PodHandlers(
             ledger=self.ledger,
             waiting=waiting,
@@ -155,9 +155,9 @@ class ClusterView:
         )
         for pod in pods:
             feed.changed(pod)
-            residents.changed(pod)
+            assigned_pods.changed(pod)
         return Nominations(
-            ledger=self.ledger, waiting=waiting, residents=residents, classes=self.index, clock=lambda: 0.0
+            ledger=self.ledger, waiting=waiting, assigned_pods=assigned_pods, classes=self.index, clock=lambda: 0.0
         )
 
 
