@@ -565,7 +565,7 @@ async def test_a_deletion_seen_while_the_binding_is_on_its_way_leaves_no_charge(
     call = asyncio.create_task(bind(p, pod))
     await during(call, lambda: p.steps)
     p.server.delete(paths.pod("default", "p"))
-    p.feed.gone(PodUID(pod.metadata.uid))
+    p.handlers.gone(PodUID(pod.metadata.uid))
     refusal = await call
     assert refusal is not None
     assert refusal.code is Code.GONE
@@ -580,7 +580,7 @@ async def test_a_deletion_seen_before_the_answer_of_a_binding_that_succeeded_lea
     call = asyncio.create_task(bind(p, pod))
     await during(call, lambda: p.stored().spec.node_name)
     p.server.delete(paths.pod("default", "p"))
-    p.feed.gone(PodUID(pod.metadata.uid))
+    p.handlers.gone(PodUID(pod.metadata.uid))
     with pytest.raises(FractileError):
         await call
     assert p.free() == [FULL, FULL]

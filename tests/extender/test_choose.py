@@ -160,7 +160,7 @@ async def test_room_that_is_kept_for_a_pod_for_which_others_leave_is_no_room(w: 
     w.p.server.merge(
         f"/api/v1/namespaces/default/pods/{first.metadata.name}/status", {"status": {"nominatedNodeName": "n1"}}
     )
-    w.p.feed.changed(w.stored("first"))
+    w.p.handlers.changed(w.stored("first"))
     w.create("second", container(memory=FULL))
     assert chosen(w, "second") == "n2"
     assert chosen(w, "first") == "n1"

@@ -256,7 +256,7 @@ async def test_room_that_others_leave_is_kept_for_the_pod_that_they_leave_for(p:
     pods = await spread(p)
     wanting(p, "high", nominated="n1")
     leaves(p, pods["c"], pods["d"])
-    p.feed.gone(PodUID(pods["c"].metadata.uid))
+    p.handlers.gone(PodUID(pods["c"].metadata.uid))
     p.assigned_pods.gone(PodUID(pods["c"].metadata.uid))
     low = wanting(p, "low", HALF, priority=0)
     assert fitting(p, low, "n1", "n2") == ["n2"]
@@ -269,7 +269,7 @@ async def test_room_that_others_leave_is_kept_for_the_pod_that_they_leave_for(p:
 
 async def test_what_was_promised_counts_before_the_victims_are_seen_to_leave(p: Plane) -> None:
     pods = await spread(p)
-    p.feed.gone(PodUID(pods["c"].metadata.uid))
+    p.handlers.gone(PodUID(pods["c"].metadata.uid))
     p.assigned_pods.gone(PodUID(pods["c"].metadata.uid))
     high = wanting(p, "high")
     answer = preempt(p, high, {"n1": [pods["d"].metadata.uid]})

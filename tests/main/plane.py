@@ -62,7 +62,7 @@ class Plane:
             classes=self.index,
             term=lambda: term,
         )
-        self.feed = PodHandlers(
+        self.handlers = PodHandlers(
             ledger=self.ledger,
             waiting=self.waiting,
             unit=unit,
@@ -71,8 +71,8 @@ class Plane:
             eased=self.wakeup.eased,
             needs_repair=self.repair.request,
         )
-        self.cards = CardHandlers(self.ledger, freed=self.feed.freed)
-        self.assumed = AssumedPods(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
+        self.cards = CardHandlers(self.ledger, freed=self.handlers.freed)
+        self.assumed = AssumedPods(ledger=self.ledger, waiting=self.waiting, handlers=self.handlers, client=client)
         self.assigned_pods = AssignedPods(self.ledger)
         self.nominations = Nominations(
             ledger=self.ledger,
@@ -84,7 +84,7 @@ class Plane:
         self.binder = Binder(
             ledger=self.ledger,
             waiting=self.waiting,
-            feed=self.feed,
+            handlers=self.handlers,
             client=client,
             unit=unit,
             wall_ns=wall,
@@ -134,7 +134,7 @@ class Plane:
     def see(self, name: str = "p") -> Pod:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
-        self.feed.changed(found)
+        self.handlers.changed(found)
         self.assigned_pods.changed(found)
         return found
 

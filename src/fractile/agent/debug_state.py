@@ -16,7 +16,7 @@ from fractile.agent.limits.journal import Journal
 from fractile.agent.node.catalog import Catalog, CurrentCatalog
 from fractile.agent.node.pods import NodePods
 from fractile.agent.usage.http import Handler, PageRequest, Response
-from fractile.debug.process_state import EventHandlers, feed_state, process_state
+from fractile.debug.process_state import AnyReflector, feed_state, process_state
 from fractile.kube.pacing import Clock
 from fractile.wire.output import debug_state as wire
 
@@ -35,7 +35,7 @@ class AgentParts(msgspec.Struct, frozen=True):
     health: HealthMonitor
     journal: Journal
     pods: NodePods
-    feeds: Sequence[EventHandlers]
+    feeds: Sequence[AnyReflector]
     registered: Callable[[], frozenset[str]]
     library: str
 

@@ -63,7 +63,7 @@ class Answers:
                 self._bookkeeping.evictions.budgets,
             ],
             expected=self._expected.__len__,
-            quota_problem=lambda: self._deciders.quotas.feed.problem,
+            quota_problem=lambda: self._deciders.quotas.handlers.problem,
             options={
                 "node-policy": options.scoring.policy,
                 "memory-unit": options.unit.name,

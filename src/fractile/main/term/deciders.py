@@ -40,7 +40,7 @@ class Deciders:
         self.binder = Binder(
             ledger=ledger,
             waiting=bookkeeping.waiting,
-            feed=bookkeeping.pods,
+            handlers=bookkeeping.pods,
             client=client,
             unit=options.unit,
             wall_ns=time.time_ns,
@@ -60,7 +60,7 @@ class Deciders:
             nominations=bookkeeping.evictions.nominations,
             unit=options.unit,
             dialects=options.dialects,
-            feed=bookkeeping.pods,
+            handlers=bookkeeping.pods,
             binder=self.binder,
             tally=program.tally,
             faults=faults,

@@ -33,7 +33,7 @@ class Watches:
         sweeper: GateSweeper | None,
     ) -> None:
         self._bookkeeping, self._deciders, self._sweeper = bookkeeping, deciders, sweeper
-        quotas, scoring, choice = deciders.quotas.feed, deciders.scoring.feed, deciders.choice
+        quotas, scoring, choice = deciders.quotas.handlers, deciders.scoring.handlers, deciders.choice
         self.upkeep = ClassLoops(
             bookkeeping.ledger,
             client,
@@ -84,7 +84,7 @@ class Watches:
 
     def _of_pods(self, client: KubeClient) -> Reflector[QueuedPod]:
         pods, assigned_pods = self._bookkeeping.pods, self._bookkeeping.evictions.assigned_pods
-        scoring, placing, control = self._deciders.scoring.feed, self._deciders.choice.placing, self.upkeep.control
+        scoring, placing, control = self._deciders.scoring.handlers, self._deciders.choice.placing, self.upkeep.control
         sweeper = self._sweeper
         return Reflector(
             client,

@@ -144,7 +144,7 @@ class ClusterView:
 
     def _put_pods(self, pods: Sequence[Pod]) -> Nominations:
         waiting, assigned_pods = WaitingPods(), AssignedPods(self.ledger)
-        feed = PodHandlers(
+        handlers = PodHandlers(
             ledger=self.ledger,
             waiting=waiting,
             unit=self.unit,
@@ -154,7 +154,7 @@ class ClusterView:
             dialects=self.families,
         )
         for pod in pods:
-            feed.changed(pod)
+            handlers.changed(pod)
             assigned_pods.changed(pod)
         return Nominations(
             ledger=self.ledger, waiting=waiting, assigned_pods=assigned_pods, classes=self.index, clock=lambda: 0.0
