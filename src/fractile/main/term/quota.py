@@ -70,8 +70,8 @@ quota_options = grouped("quota", _OPTIONS, _options)
 
 
 class Quotas:
-    """The watch of the ConfigMap; the watch of nodes must call ``handlers``. ``eased`` is called when a namespace may have
-    more than before."""
+    """The watch of the ConfigMap; the watch of nodes must call ``handlers``. ``eased`` is called when a namespace may
+    have more than before."""
 
     def __init__(
         self,
