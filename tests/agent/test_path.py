@@ -155,7 +155,9 @@ async def test_assigned_is_made_good_after_failures_and_after_a_restart_of_the_a
 
 async def test_another_card_than_placed_is_reported_and_accepted_when_the_ledger_moves() -> None:
     async with world() as w:
-        w.server.inject(Fault(method="GET", path="/pods/p1", times=1, status=404))  # steering finds nobody
+        w.server.inject(
+            Fault(method="GET", path="/pods/p1", times=1, status=404)
+        )  # GetPreferredAllocation finds no pod
         full = w.admit(Asks("main", 15), on={"main": [B]}, name="full")
         await w.kubelet.running(full)
         pod = w.bind(Asks("main", 8), on={"main": [B]}, name="p1")  # kubelet can only give A
@@ -193,7 +195,7 @@ async def test_a_namesake_created_meanwhile_confirms_nothing() -> None:
         assert w.kubelet.started(pod, "main") is None
 
 
-async def test_the_api_server_being_away_at_steering_costs_no_pod() -> None:
+async def test_the_api_server_being_away_at_the_preferred_allocation_costs_no_pod() -> None:
     async with world() as w:
         w.server.inject(Fault(method="GET", path="/pods/p1", times=1, status=403))
         pod = w.admit(Asks("main", 4), on={"main": [B]}, name="p1")
@@ -202,7 +204,7 @@ async def test_the_api_server_being_away_at_steering_costs_no_pod() -> None:
         w.check(pod)
 
 
-async def test_an_api_server_that_comes_back_within_seconds_is_waited_for_at_steering() -> None:
+async def test_an_api_server_that_comes_back_within_seconds_is_waited_for_at_the_preferred_allocation() -> None:
     async with world() as w:
         w.server.inject(Fault(method="GET", path="/pods/p1", times=7, status=503))
         pod = w.admit(Asks("main", 4), on={"main": [B]}, name="p1")
@@ -231,7 +233,7 @@ async def test_a_pod_without_placement_waits_and_starts_when_it_has_one() -> Non
         assert pod.metadata.name in message
         assert w.kubelet.started(pod, "main") is None
         w.place(pod, {"main": [A]})
-        async with control_plane(w, pod):  # without a placement, steering could only guess
+        async with control_plane(w, pod):  # without a placement, the preferred ids would be a guess
             await w.kubelet.running(pod)
         w.check(pod)
 

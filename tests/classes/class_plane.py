@@ -38,7 +38,7 @@ class Controllers:
         self.control = ClassControllers(
             self.ledger, client, template=template, clock=clock, sleep=_at_once, wall=lambda: NOW + clock.now
         )
-        self.feed = CardHandlers(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
+        self.handlers = CardHandlers(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
         self._seen: dict[str, dict[str, dict[str, Any]]] = {}
 
     # ── what the API server has ──────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +94,7 @@ class Controllers:
                 case "nodes":
                     control.node_gone(gone)
                 case "extendedresources":
-                    self.feed.gone(gone.name)
+                    self.handlers.gone(gone.name)
                     control.card_gone(gone)
                 case "resourceclasses":
                     control.class_gone(gone)
@@ -103,7 +103,7 @@ class Controllers:
         for o in self._news(paths.nodes()):
             control.node_changed(_decoded(o, NodeWithTaints))
         for o in self._news(paths.extended_resources()):
-            self.feed.changed(_decoded(o, ExtendedResource))
+            self.handlers.changed(_decoded(o, ExtendedResource))
         for o in self._news(paths.resource_classes()):
             control.class_changed(_decoded(o, ResourceClass))
         for o in self._news(paths.pods()):

@@ -69,7 +69,7 @@ def resource(card: Card, *, phase: str = "Available", **status: Any) -> Extended
 
 
 def put(ledger: Ledger, card: Card, *, healthy: bool = True) -> Card:
-    """Tell the ledger of the card, as the card feed does."""
+    """Tell the ledger of the card, as the card handlers do."""
     card = structs.replace(card, healthy=healthy)
     ledger.put_card(card.node, card)
     return card

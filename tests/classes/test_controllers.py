@@ -286,9 +286,9 @@ async def test_a_node_names_the_first_classes_by_name_and_the_others_say_so(one:
 def test_ten_thousand_classes_are_looked_at_in_seconds_and_fill_no_node() -> None:
     ledger = Ledger(Clock())
     control = ClassControllers(ledger, KubeClient(Credentials("http://127.0.0.1:1")))
-    feed = CardHandlers(ledger, freed=lambda node: None, shown=control.card_shown)
+    handlers = CardHandlers(ledger, freed=lambda node: None, shown=control.card_shown)
     for i in range(400):
-        feed.changed(resource(gpu(f"n{i // 8}", i % 8, model=f"Model {i // 100}")))
+        handlers.changed(resource(gpu(f"n{i // 8}", i % 8, model=f"Model {i // 100}")))
     for i in range(10_000):
         selector = where("nodeName", "In", f"n{i % 50}") if i % 100 == 0 else labels(model=f"Model {i % 4}")
         control.class_changed(class_object(f"c{i:05}", selector, memory=f"{1 + i % 16}Gi"))

@@ -53,11 +53,11 @@ class Rig:
         self.control = control = ClassControllers(
             ledger, client, template="{vendor}.{model}", clock=self.clock, sleep=_at_once
         )
-        feed = CardHandlers(ledger, freed=lambda node: None, shown=control.card_shown)
+        handlers = CardHandlers(ledger, freed=lambda node: None, shown=control.card_shown)
         self.watches = (
             Reflector(client, paths.nodes(), NodeWithTaints, changed=control.node_changed, gone=control.node_gone),
             Reflector(
-                client, paths.extended_resources(), ExtendedResource, changed=feed.changed, gone=control.card_gone
+                client, paths.extended_resources(), ExtendedResource, changed=handlers.changed, gone=control.card_gone
             ),
             Reflector(
                 client,

@@ -46,14 +46,20 @@ async def root() -> AsyncGenerator[Path, None]:
 
 async def agent(api: Api, node: NodeName, root: Path) -> None:
     """The agent with the test's credentials."""
-    stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB))
+    current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB))
     tokens = iter(range(10**6))
     journal = Journal(root / "slices", new_token=lambda: f"{next(tokens):08x}")
     kubelet = Kubelet(root / "pod-resources" / "kubelet.sock", root / "device-plugins" / FILE_NAME)
     pods = NodePods(api.client, node=node, unit=MemoryUnit.GiB)
-    steer, assigned = PreferredAllocation(kubelet, pods), Assigned(pods)
-    prestart = PreStart(kubelet, pods, LimitsWriter(journal, stock), assigned, stock)
-    plugin = Plugin(MEM, stock=stock, steer=steer, allocator=Allocator(journal, steer), prestart=prestart)
+    preferred_allocation, assigned = PreferredAllocation(kubelet, pods), Assigned(pods)
+    prestart = PreStart(kubelet, pods, LimitsWriter(journal, current_catalog), assigned, current_catalog)
+    plugin = Plugin(
+        MEM,
+        current_catalog=current_catalog,
+        preferred_allocation=preferred_allocation,
+        allocator=Allocator(journal, preferred_allocation),
+        prestart=prestart,
+    )
     registrar = Registrar(root / "device-plugins", [plugin], new_token=lambda: f"{next(tokens):08x}")
     async with asyncio.TaskGroup() as tasks:
         for coroutine in (registrar.run(), pods.follow().run(), assigned.run()):

@@ -69,15 +69,15 @@ async def test_an_assumption_that_is_due_to_be_asked_about_is_doubted() -> None:
 async def test_a_watch_says_from_where_it_would_resume_and_how_old_its_last_word_is() -> None:
     async with plane() as one:
         clock = one.clock
-        feed = Reflector(one.client, paths.pods(), Pod, changed=lambda _: None, gone=lambda _: None, clock=clock)
-        assert feed_state(feed) == debug_state.FeedState(
+        reflector = Reflector(one.client, paths.pods(), Pod, changed=lambda _: None, gone=lambda _: None, clock=clock)
+        assert feed_state(reflector) == debug_state.FeedState(
             path="/api/v1/pods", synced=False, objects=0, version="", age=None
         )
         one.create("p")
-        running = asyncio.create_task(feed.run())
-        await feed.synced.wait()
+        running = asyncio.create_task(reflector.run())
+        await reflector.synced.wait()
         clock.now += 7
-        shown = feed_state(feed)
+        shown = feed_state(reflector)
         assert (shown.synced, shown.objects, shown.age) == (True, 1, 7)
         assert shown.version == str(one.server.store.version)
         running.cancel()

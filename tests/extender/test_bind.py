@@ -364,7 +364,7 @@ async def test_when_it_is_known_not_to_have_arrived_another_node_may_be_chosen(p
     pod = p.submit("p")
     with pytest.raises(Unreachable):
         await bind(p, pod, "n1")
-    p.ledger.forget(PodUID(pod.metadata.uid))  # as control.doubt does
+    p.ledger.forget(PodUID(pod.metadata.uid))  # as AssumedPods does
     assert await bind(p, pod, "n2") is None
     assert (p.free("n1"), p.free("n2")) == ([FULL, FULL], [FULL - 8138, FULL])
     assert p.stored().spec.node_name == "n2"
@@ -565,7 +565,7 @@ async def test_a_deletion_seen_while_the_binding_is_on_its_way_leaves_no_charge(
     call = asyncio.create_task(bind(p, pod))
     await during(call, lambda: p.steps)
     p.server.delete(paths.pod("default", "p"))
-    p.feed.gone(PodUID(pod.metadata.uid))
+    p.handlers.gone(PodUID(pod.metadata.uid))
     refusal = await call
     assert refusal is not None
     assert refusal.code is Code.GONE
@@ -580,7 +580,7 @@ async def test_a_deletion_seen_before_the_answer_of_a_binding_that_succeeded_lea
     call = asyncio.create_task(bind(p, pod))
     await during(call, lambda: p.stored().spec.node_name)
     p.server.delete(paths.pod("default", "p"))
-    p.feed.gone(PodUID(pod.metadata.uid))
+    p.handlers.gone(PodUID(pod.metadata.uid))
     with pytest.raises(FractileError):
         await call
     assert p.free() == [FULL, FULL]

@@ -42,7 +42,7 @@ def plain(p: Plane, narrowed: Narrowed = open_choice, dialects: frozenset[str] =
     return Binder(
         ledger=p.ledger,
         waiting=p.waiting,
-        feed=p.feed,
+        handlers=p.handlers,
         client=p.client,
         unit=MemoryUnit.MiB,
         wall_ns=lambda: NOW_NS,

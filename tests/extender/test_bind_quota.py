@@ -63,7 +63,7 @@ async def test_a_quota_that_was_lowered_touches_nobody_who_runs_and_refuses_whoe
         refused = await bind(p, second, "n1")
         assert refused is not None
         assert refused.message == "namespace default may hold no V100"
-        p.feed.gone(PodUID(first.metadata.uid))
+        p.handlers.gone(PodUID(first.metadata.uid))
         assert p.ledger.usage.held("default") == {}
 
 

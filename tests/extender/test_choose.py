@@ -160,7 +160,7 @@ async def test_room_that_is_kept_for_a_pod_for_which_others_leave_is_no_room(w: 
     w.p.server.merge(
         f"/api/v1/namespaces/default/pods/{first.metadata.name}/status", {"status": {"nominatedNodeName": "n1"}}
     )
-    w.p.feed.changed(w.stored("first"))
+    w.p.handlers.changed(w.stored("first"))
     w.create("second", container(memory=FULL))
     assert chosen(w, "second") == "n2"
     assert chosen(w, "first") == "n1"
@@ -176,7 +176,7 @@ async def test_nodes_and_cards_are_those_of_the_simulator_for_the_same_pods_in_t
     found = find(policy)
     assert found is not None
     simulated = Cluster(nodes, pod_slots=110)
-    board = ScoreCache(simulated.view, found, scoring_of(simulated.view, Mix((), ()), leaving=True))
+    score_cache = ScoreCache(simulated.view, found, scoring_of(simulated.view, Mix((), ()), leaving=True))
     async with world((), policy=policy) as w:
         for node in nodes:
             for index in range(node.gpus):
@@ -189,13 +189,13 @@ async def test_nodes_and_cards_are_those_of_the_simulator_for_the_same_pods_in_t
             asked: dict[str, object] = {COUNT: amount} if whole else {MEMORY: amount}
             w.submit(name, container(limits=asked, requests={"cpu": f"{cpu}m"}))
             ask = TaskDemand(cpu, 0, amount if whole else 1, WHOLE_GPU if whole else amount * WHOLE_GPU // SIZE)
-            choice = board.best(ask, 0)
+            choice = score_cache.best(ask, 0)
             node = await w.place(name)
             assert node == ("" if choice is None else nodes[choice.row].name), number
             if choice is None:
                 continue
             held = simulated.place(ask, choice)
-            board.changed(choice.row)
+            score_cache.changed(choice.row)
             entry = w.p.ledger.entry(PodUID(w.uid(name)))
             assert entry is not None
             if not whole:

@@ -44,7 +44,7 @@ class Sides:
         assert found is not None
         self.policy, self.nodes = policy, nodes
         self.cluster = Cluster(nodes)
-        self.board = ScoreCache(self.cluster.view, found, scoring_of(self.cluster.view, mix, leaving=True))
+        self.score_cache = ScoreCache(self.cluster.view, found, scoring_of(self.cluster.view, mix, leaving=True))
         self.ledger = Ledger(clock)
         self.totals = NodeTotals()
         for node in nodes:
@@ -56,7 +56,7 @@ class Sides:
         self.held: dict[PodUID, tuple[TaskDemand, TaskPlace]] = {}
 
     def simulated(self, ask: TaskDemand, draw: int) -> Choice | None:
-        return self.board.best(ask, draw)
+        return self.score_cache.best(ask, draw)
 
     def living(self, wish: PodDemand, draw: int) -> Choice | None:
         standing = self.engine.standing(self.policy, wish, draw=draw)
@@ -69,7 +69,7 @@ class Sides:
 
     def place(self, uid: PodUID, ask: TaskDemand, choice: Choice, asked: PodRequest) -> None:
         held = self.cluster.place(ask, choice)
-        self.board.changed(choice.row)
+        self.score_cache.changed(choice.row)
         self.held[uid] = ask, held
         name = self.nodes[choice.row].name
         selector = Selector(cards=tuple(card(name, d).uuid for d in held.devices))
@@ -83,7 +83,7 @@ class Sides:
     def release(self, uid: PodUID) -> None:
         ask, held = self.held.pop(uid)
         self.cluster.release(ask, held)
-        self.board.changed(held.row)
+        self.score_cache.changed(held.row)
         self.ledger.release(uid)
         self.totals.drop_pod(uid)
 

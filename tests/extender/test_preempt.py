@@ -186,13 +186,13 @@ async def test_nonsense_helps_nowhere(p: Plane, body: bytes) -> None:
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def protect(residents: AssignedPods, app: str, allowed: int) -> None:
+def protect(assigned_pods: AssignedPods, app: str, allowed: int) -> None:
     body = {
         "metadata": {"namespace": "default", "name": app},
         "spec": {"selector": {"matchLabels": {"app": app}}},
         "status": {"disruptionsAllowed": allowed},
     }
-    residents.budget_changed(msgspec.convert(body, PodDisruptionBudget))
+    assigned_pods.budget_changed(msgspec.convert(body, PodDisruptionBudget))
 
 
 async def labelled(p: Plane, name: str, app: str, **fields: Any) -> Pod:
@@ -204,16 +204,16 @@ async def labelled(p: Plane, name: str, app: str, **fields: Any) -> Pod:
 async def test_a_pod_that_a_budget_protects_leaves_last_and_is_counted(p: Plane) -> None:
     protected = await labelled(p, "protected", "web")
     other = await labelled(p, "other", "batch", priority=50)
-    protect(p.residents, "web", 0)
+    protect(p.assigned_pods, "web", 0)
     first, second, third = (wanting(p, f"high-{i}") for i in range(3))
 
     def answer(victim: Pod, violations: int) -> dict[str, Any]:
         return {"n1": {"Pods": [{"UID": victim.metadata.uid}], "NumPDBViolations": violations}}
 
     assert ask(p, first, {"n1": [protected.metadata.uid]}, 1) == answer(other, 0)
-    protect(p.residents, "batch", 0)
+    protect(p.assigned_pods, "batch", 0)
     assert ask(p, second, {"n1": [other.metadata.uid]}, 1) == answer(protected, 1)
-    p.residents.budget_gone("default", "web")
+    p.assigned_pods.budget_gone("default", "web")
     assert ask(p, third, {"n1": [protected.metadata.uid]}) == answer(protected, 0)
 
 
@@ -222,14 +222,14 @@ async def test_pods_of_a_namespace_with_very_many_budgets_leave_all_the_same(p: 
     p.node("m", cards("m", 1))
     held = [await running(p, f"v{i}", 100, node="m") for i in range(120)]
     for i, one in enumerate(held):
-        p.residents.changed(replace(one, metadata=replace(one.metadata, labels={"b": "c", "mine": str(i)})))
+        p.assigned_pods.changed(replace(one, metadata=replace(one.metadata, labels={"b": "c", "mine": str(i)})))
     for i in range(2000):
         body = {
             "metadata": {"namespace": "default", "name": f"x{i}"},
             "spec": {"selector": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}},
             "status": {"disruptionsAllowed": 1000},
         }
-        p.residents.budget_changed(msgspec.convert(body, PodDisruptionBudget))
+        p.assigned_pods.budget_changed(msgspec.convert(body, PodDisruptionBudget))
     asking = wanting(p, "high")
     began = time.thread_time()
     answer = preempt(p, asking, {"m": [held[0].metadata.uid]})
@@ -249,15 +249,15 @@ def leaves(p: Plane, *pods: Pod) -> None:
     """Their deletion has begun, as the watch shows it."""
     for one in pods:
         meta = msgspec.structs.replace(one.metadata, deletion_timestamp="2026-01-01T00:01:00Z")
-        p.residents.changed(msgspec.structs.replace(one, metadata=meta))
+        p.assigned_pods.changed(msgspec.structs.replace(one, metadata=meta))
 
 
 async def test_room_that_others_leave_is_kept_for_the_pod_that_they_leave_for(p: Plane) -> None:
     pods = await spread(p)
     wanting(p, "high", nominated="n1")
     leaves(p, pods["c"], pods["d"])
-    p.feed.gone(PodUID(pods["c"].metadata.uid))
-    p.residents.gone(PodUID(pods["c"].metadata.uid))
+    p.handlers.gone(PodUID(pods["c"].metadata.uid))
+    p.assigned_pods.gone(PodUID(pods["c"].metadata.uid))
     low = wanting(p, "low", HALF, priority=0)
     assert fitting(p, low, "n1", "n2") == ["n2"]
     refusal = await bind(p, low, "n1")
@@ -269,8 +269,8 @@ async def test_room_that_others_leave_is_kept_for_the_pod_that_they_leave_for(p:
 
 async def test_what_was_promised_counts_before_the_victims_are_seen_to_leave(p: Plane) -> None:
     pods = await spread(p)
-    p.feed.gone(PodUID(pods["c"].metadata.uid))
-    p.residents.gone(PodUID(pods["c"].metadata.uid))
+    p.handlers.gone(PodUID(pods["c"].metadata.uid))
+    p.assigned_pods.gone(PodUID(pods["c"].metadata.uid))
     high = wanting(p, "high")
     answer = preempt(p, high, {"n1": [pods["d"].metadata.uid]})
     assert answer == {"n1": [pods["d"].metadata.uid]}
@@ -315,7 +315,11 @@ async def test_preemption_leaves_the_room_alone_that_is_kept_for_others(p: Plane
 def test_nobody_is_remembered_for_ever() -> None:
     ledger, clock = cluster({}), Clock()
     kept = Nominations(
-        ledger=ledger, waiting=WaitingPods(), residents=AssignedPods(ledger), classes=ClassIndex(ledger), clock=clock
+        ledger=ledger,
+        waiting=WaitingPods(),
+        assigned_pods=AssignedPods(ledger),
+        classes=ClassIndex(ledger),
+        clock=clock,
     )
     for i in range(3000):
         kept.remember(PodUID(f"u{i}"), {})

@@ -56,7 +56,7 @@ class World:
         told = ReservationListener(
             expected=self.nodes.pod_expected,
             not_expected=self.nodes.pod_not_expected,
-            give_back=p.feed.give_back,
+            give_back=p.handlers.give_back,
         )
         self.reservations = Reservations(p.ledger, p.clock, told, ended=self.tally.ended)
         self.placing = Placing(
@@ -81,7 +81,7 @@ class World:
             ready=lambda: True,
             classes=p.index,
             policies=self.policies,
-            preemption=Preemption(p.ledger, p.residents, p.nominations),
+            preemption=Preemption(p.ledger, p.assigned_pods, p.nominations),
             nominations=p.nominations,
             placing=self.placing,
         )
@@ -126,8 +126,8 @@ class World:
     def see(self, name: str = "p") -> QueuedPod:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
-        self.p.feed.changed(found)
-        self.p.residents.changed(found)
+        self.p.handlers.changed(found)
+        self.p.assigned_pods.changed(found)
         self.nodes.pod_changed(found)
         self.placing.pod_changed(found)
         return found
@@ -187,6 +187,6 @@ async def running(w: World) -> AsyncGenerator[None, None]:
 def delete(w: World, name: str) -> None:
     uid = w.uid(name)
     w.p.server.delete(paths.pod("default", name))
-    w.p.feed.gone(uid)
+    w.p.handlers.gone(uid)
     w.nodes.pod_gone(uid)
     w.placing.pod_gone(uid)

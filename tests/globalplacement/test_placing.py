@@ -320,6 +320,6 @@ async def test_who_was_refused_is_nominated_when_there_is_room(w: World) -> None
     async with running(w):
         await until(lambda: w.placing.prompt)
         assert w.nominated() == ""
-        w.p.feed.gone(PodUID("filler-n2-1"))
+        w.p.handlers.gone(PodUID("filler-n2-1"))
         w.placing.freed()
         await until(lambda: w.nominated() == "n2")

@@ -123,7 +123,7 @@ async def test_who_was_refused_is_not_among_those_that_are_about_to_be_taken(w: 
     w.submit("late", container(memory=FULL))
     assert await w.place("late") == ""
     await overtaken(w, *(f"o{i}" for i in range(8)))
-    w.p.feed.gone(PodUID("filler-n2-1"))
+    w.p.handlers.gone(PodUID("filler-n2-1"))
     w.placing.freed()
     w.placing.look_again()
     assert await w.place("late") == "n2"

@@ -1,5 +1,5 @@
-"""A model of unlucky minutes: the real ledger, bind, doubt, repair, feeds, reflectors and lease of several replicas on
-a played API server, with a judge over that server's own truth (``make model``).
+"""A model of unlucky minutes: the real ledger, bind, assumed pods, repair, feeds, reflectors and lease of several
+replicas on a played API server, with a judge over that server's own truth (``make model``).
 
     kernel      virtual time, and an event loop for each machine, which may be paused, with its clock or without
     store       what the API server holds: objects, revisions, what a watch tells of them

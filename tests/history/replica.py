@@ -48,9 +48,9 @@ class Parts(msgspec.Struct, frozen=True):
 
     ledger: type[Ledger] = Ledger
     binder: type[Binder] = Binder
-    feed: type[PodHandlers] = PodHandlers
+    handlers: type[PodHandlers] = PodHandlers
     cards: type[CardHandlers] = CardHandlers
-    doubt: type[AssumedPods] = AssumedPods
+    assumed: type[AssumedPods] = AssumedPods
     repair: type[Repair] = Repair
     reflector: type[Reflector[QueuedPod]] = Reflector
     waits: bool = True  # a new leader waits until nothing of the one before arrives any more
@@ -79,7 +79,7 @@ class Term:
             classes=classes,
             term=lambda: lead.name,
         )
-        self.feed = parts.feed(
+        self.handlers = parts.handlers(
             ledger=ledger,
             waiting=self.waiting,
             unit=MemoryUnit.MiB,
@@ -87,9 +87,9 @@ class Term:
             freed=_nobody_waits,
             needs_repair=self.repair.request,
         )
-        cards = parts.cards(ledger, freed=self.feed.freed)
-        class_feed = ClassHandlers(classes)
-        self.doubt = parts.doubt(ledger=ledger, waiting=self.waiting, feed=self.feed, client=client)
+        cards = parts.cards(ledger, freed=self.handlers.freed)
+        class_handlers = ClassHandlers(classes)
+        self.assumed = parts.assumed(ledger=ledger, waiting=self.waiting, handlers=self.handlers, client=client)
         self.cards = Reflector(
             client,
             paths.extended_resources(),
@@ -103,8 +103,8 @@ class Term:
             client,
             paths.resource_classes(),
             ResourceClass,
-            changed=class_feed.changed,
-            gone=lambda gone: class_feed.gone(gone.name),
+            changed=class_handlers.changed,
+            gone=lambda gone: class_handlers.gone(gone.name),
             backoff=replica.backoff(),
             clock=loop.time,
         )
@@ -112,16 +112,16 @@ class Term:
             client,
             paths.pods(),
             QueuedPod,
-            changed=self.feed.changed,
-            gone=lambda gone: self.feed.gone(PodUID(gone.uid)),
-            listed=self.feed.listed,
+            changed=self.handlers.changed,
+            gone=lambda gone: self.handlers.gone(PodUID(gone.uid)),
+            listed=self.handlers.listed,
             backoff=replica.backoff(),
             clock=loop.time,
         )
         self.binder = parts.binder(
             ledger=ledger,
             waiting=self.waiting,
-            feed=self.feed,
+            handlers=self.handlers,
             client=client,
             unit=MemoryUnit.MiB,
             wall_ns=replica.wall_ns,
@@ -147,7 +147,7 @@ class Term:
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (self.cards.run(), self.classes.run(), self.doubt.run(), ready):
+                for work in (self.cards.run(), self.classes.run(), self.assumed.run(), ready):
                     tasks.create_task(work)
         finally:
             self.lead.unsettled(self.ledger.unsettled)

@@ -62,7 +62,7 @@ class Plane:
             classes=self.index,
             term=lambda: term,
         )
-        self.feed = PodHandlers(
+        self.handlers = PodHandlers(
             ledger=self.ledger,
             waiting=self.waiting,
             unit=unit,
@@ -71,20 +71,20 @@ class Plane:
             eased=self.wakeup.eased,
             needs_repair=self.repair.request,
         )
-        self.cards = CardHandlers(self.ledger, freed=self.feed.freed)
-        self.doubt = AssumedPods(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
-        self.residents = AssignedPods(self.ledger)
+        self.cards = CardHandlers(self.ledger, freed=self.handlers.freed)
+        self.assumed = AssumedPods(ledger=self.ledger, waiting=self.waiting, handlers=self.handlers, client=client)
+        self.assigned_pods = AssignedPods(self.ledger)
         self.nominations = Nominations(
             ledger=self.ledger,
             waiting=self.waiting,
-            residents=self.residents,
+            assigned_pods=self.assigned_pods,
             classes=self.index,
             clock=self.clock,
         )
         self.binder = Binder(
             ledger=self.ledger,
             waiting=self.waiting,
-            feed=self.feed,
+            handlers=self.handlers,
             client=client,
             unit=unit,
             wall_ns=wall,
@@ -100,7 +100,7 @@ class Plane:
             unit=unit,
             ready=lambda: self.is_ready,
             classes=self.index,
-            preemption=Preemption(self.ledger, self.residents, self.nominations),
+            preemption=Preemption(self.ledger, self.assigned_pods, self.nominations),
             nominations=self.nominations,
         )
 
@@ -134,8 +134,8 @@ class Plane:
     def see(self, name: str = "p") -> Pod:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
-        self.feed.changed(found)
-        self.residents.changed(found)
+        self.handlers.changed(found)
+        self.assigned_pods.changed(found)
         return found
 
     def submit(self, name: str = "p", *containers: Container, **fields: Any) -> Pod:

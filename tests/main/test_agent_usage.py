@@ -25,7 +25,7 @@ async def test_the_log_says_what_becomes_of_use_outside_the_ledger(
         for loop in usage_loops(
             client,
             EventRecorder(client, "test"),
-            stock=CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB)),
+            current_catalog=CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB)),
             pods=NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB),
             journal=Journal(tmp_path / "slices", new_token=lambda: "t"),
             kubelet=Kubelet(tmp_path / "none.sock", tmp_path / "none"),

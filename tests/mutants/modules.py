@@ -78,7 +78,7 @@ MODULES = (
         ),
     ),
     Modules(
-        name="doubt",
+        name="assumed",
         sources=("src/fractile/reconcile/assumed_pods.py",),
         tests=("tests/reconcile/test_assumed_pods.py",),
     ),

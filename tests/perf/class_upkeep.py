@@ -145,12 +145,12 @@ class _World:
     def __init__(self, count: int = CLASSES) -> None:
         self.ledger = Ledger(time.monotonic)
         self.control = ClassControllers(self.ledger, KubeClient(Credentials("http://127.0.0.1:1")))
-        self._feed = CardHandlers(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
+        self._handlers = CardHandlers(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
         decoder = msgspec.json.Decoder(ExtendedResource)
         self.objects = [decoder.decode(raw) for raw in card_objects()]
         began = time.perf_counter()
         for resource in self.objects:
-            self._feed.changed(resource)
+            self._handlers.changed(resource)
         self.filled = time.perf_counter() - began
         for each in classes(count):
             self.control.class_changed(each)
@@ -175,7 +175,7 @@ class _World:
     def fall_sick(self, number: int) -> None:
         resource = self.objects[number]
         sick = msgspec.structs.replace(resource.status, phase="Unhealthy")
-        self._feed.changed(msgspec.structs.replace(resource, status=sick))
+        self._handlers.changed(msgspec.structs.replace(resource, status=sick))
         self.statuses()
 
     def all_capacities(self) -> None:

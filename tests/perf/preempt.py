@@ -39,12 +39,12 @@ ASKED = (
 
 def measure() -> list[Row]:
     """One node and a hundred, each full of slices of four priorities."""
-    residents, preemption = _world()
+    assigned_pods, preemption = _world()
     asking = _of_priority(pod("high"), 10)
     rows: list[Row] = []
     for what, asked in ASKED:
         for nodes in (1, NODES):
-            proposed = {f"n{i}": _proposal(residents, f"n{i}") for i in range(nodes)}
+            proposed = {f"n{i}": _proposal(assigned_pods, f"n{i}") for i in range(nodes)}
             spent = min(_spent(preemption, asking, request(asked), proposed) for _ in range(TIMES))
             rows.append(Row(f"preempt for {what}, {nodes} full nodes x 8 cards", spent * 1000, "ms", BAR))
     return rows
@@ -59,15 +59,15 @@ def _spent(preemption: Preemption, asking: Pod, asked: PodRequest, proposed: dic
     return spent
 
 
-def _proposal(residents: AssignedPods, node: str) -> MetaVictims:
-    return MetaVictims([MetaPod(next(iter(residents.on(node))).uid)])
+def _proposal(assigned_pods: AssignedPods, node: str) -> MetaVictims:
+    return MetaVictims([MetaPod(next(iter(assigned_pods.on(node))).uid)])
 
 
 def _world() -> tuple[AssignedPods, Preemption]:
     rng = random.Random(1)
     names = [f"n{i}" for i in range(NODES)]
     ledger = cluster({name: [card(name, j, memory=CARD) for j in range(8)] for name in names})
-    residents = AssignedPods(ledger)
+    assigned_pods = AssignedPods(ledger)
     placed = 0
     for node in names:
         while True:
@@ -79,11 +79,15 @@ def _world() -> tuple[AssignedPods, Preemption]:
             uid = f"u{placed}"
             placed += 1
             ledger.observe(PodUID(uid), chosen)
-            residents.changed(_of_priority(pod(uid, uid=uid, node=node), rng.choice((0, 1, 2, 3))))
+            assigned_pods.changed(_of_priority(pod(uid, uid=uid, node=node), rng.choice((0, 1, 2, 3))))
     nominations = Nominations(
-        ledger=ledger, waiting=WaitingPods(), residents=residents, classes=ClassIndex(ledger), clock=time.monotonic
+        ledger=ledger,
+        waiting=WaitingPods(),
+        assigned_pods=assigned_pods,
+        classes=ClassIndex(ledger),
+        clock=time.monotonic,
     )
-    return residents, Preemption(ledger, residents, nominations)
+    return assigned_pods, Preemption(ledger, assigned_pods, nominations)
 
 
 def _of_priority(made: Pod, priority: int) -> Pod:

@@ -60,7 +60,7 @@ def _rebuild() -> _Took:
     classes = ClassIndex(ledger)
     cards = CardHandlers(ledger, freed=lambda node: None)
     problems: list[str] = []
-    feed = PodHandlers(
+    handlers = PodHandlers(
         ledger=ledger,
         waiting=WaitingPods(),
         unit=MemoryUnit.MiB,
@@ -83,7 +83,7 @@ def _rebuild() -> _Took:
             items = decoder.decode(page).items
             took.decoding += time.process_time() - before
             for pod in items:
-                feed.changed(pod)
+                handlers.changed(pod)
     with _timed(took):  # what is put off until it is asked for counts too
         assert ledger.arrays.most_free.max() >= 0
     assert ledger.statistics().bound == PODS, ledger.statistics()

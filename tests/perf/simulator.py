@@ -100,15 +100,15 @@ def _decisions(size: int, arithmetic: Kernel, how: str) -> list[Row]:
     cluster = _used(size)
     queue = [p.ask for p in pods(WARM + COUNTED)]
     scoring = scoring_of(cluster.view, mix_of(queue))
-    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring)
+    score_cache = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring)
     taken: list[float] = []
     for number, ask in enumerate(queue):
         began = time.perf_counter()
-        choice = board.best(ask, number)
+        choice = score_cache.best(ask, number)
         taken.append(time.perf_counter() - began)
         if choice is not None:
             cluster.place(ask, choice)
-            board.changed(choice.row)
+            score_cache.changed(choice.row)
     counted = sorted(taken[WARM:])
     what = f"a decision on {size:,} nodes, {how}"
     rows = [
@@ -134,12 +134,12 @@ def _used(size: int) -> Cluster:
 def what_if(cluster: Cluster, queue: list[TaskDemand], arithmetic: Kernel) -> float:
     """Seconds to place so many more, everything worked out again."""
     began = time.perf_counter()
-    board = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring_of(cluster.view, mix_of(queue)))
+    score_cache = ScoreCache(cluster.view, arithmetic.policy("fgd-plus"), scoring_of(cluster.view, mix_of(queue)))
     for number, ask in enumerate(queue):
-        choice = board.best(ask, number)
+        choice = score_cache.best(ask, number)
         if choice is not None:
             cluster.place(ask, choice)
-            board.changed(choice.row)
+            score_cache.changed(choice.row)
     return time.perf_counter() - began
 
 

@@ -126,15 +126,15 @@ def test_an_answer_names_pods_of_lower_priority_and_those_that_kube_scheduler_mu
     named: list[int],
 ) -> None:
     ledger, candidates = world(sizes, pods)
-    residents = AssignedPods(ledger)
+    assigned_pods = AssignedPods(ledger)
     for c in candidates:
-        residents.changed(_bound(c))
+        assigned_pods.changed(_bound(c))
     proposed = [f"u{i}" if i < 7 else f"foreign-{i}" for i in dict.fromkeys(named)]
-    proposed = [uid for uid in proposed if uid.startswith("foreign") or residents.find(PodUID(uid))]
+    proposed = [uid for uid in proposed if uid.startswith("foreign") or assigned_pods.find(PodUID(uid))]
     waiting = WaitingPods()
     index = ClassIndex(ledger)
-    nominations = Nominations(ledger=ledger, waiting=waiting, residents=residents, classes=index, clock=Clock())
-    preemption = Preemption(ledger, residents, nominations)
+    nominations = Nominations(ledger=ledger, waiting=waiting, assigned_pods=assigned_pods, classes=index, clock=Clock())
+    preemption = Preemption(ledger, assigned_pods, nominations)
     wanted = _prioritised(pod("asking"), WANTED)
     answer = preemption.victims(wanted, asking, {NODE: MetaVictims([MetaPod(uid) for uid in proposed])})
     if NODE not in answer:

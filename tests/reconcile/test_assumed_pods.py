@@ -43,7 +43,7 @@ def pod(p: Plane) -> Pod:
 
 async def resolve(p: Plane) -> None:
     for uid in p.ledger.overdue(EXPIRY):
-        await p.doubt.resolve(uid)
+        await p.assumed.resolve(uid)
 
 
 async def bind_behind_our_back(p: Plane, pod: Pod, node: str = "n1", text: str = "") -> None:
@@ -161,50 +161,50 @@ async def test_only_overdue_assumptions_are_asked_about(p: Plane) -> None:
 async def test_a_pod_that_was_read_and_has_gone_unseen_waits_no_more(p: Plane) -> None:
     """The answer came after the list that no longer had the pod, so no watch will ever tell."""
     found = p.create()
-    p.feed.looked(found)
+    p.handlers.looked(found)
     p.server.delete(paths.pod("default", "p"))
     p.clock.now += EXPIRY
-    for uid, read in p.feed.unseen(EXPIRY):
-        await p.doubt.look_again(uid, read)
+    for uid, read in p.handlers.unseen(EXPIRY):
+        await p.assumed.look_again(uid, read)
     assert p.waiting.find(PodUID(found.metadata.uid)) is None
-    assert p.feed.unseen(0) == []
+    assert p.handlers.unseen(0) == []
 
 
 async def test_a_pod_that_was_read_and_whose_name_another_has_now_is_gone(p: Plane) -> None:
     found = p.create()
-    p.feed.looked(found)
+    p.handlers.looked(found)
     p.server.delete(paths.pod("default", "p"))
     p.create()
     p.clock.now += EXPIRY
-    for uid, read in p.feed.unseen(EXPIRY):
-        await p.doubt.look_again(uid, read)
+    for uid, read in p.handlers.unseen(EXPIRY):
+        await p.assumed.look_again(uid, read)
     assert p.waiting.find(PodUID(found.metadata.uid)) is None
 
 
 async def test_a_pod_that_was_read_and_is_there_waits_on_and_is_asked_for_later(p: Plane) -> None:
     found = p.create()
-    p.feed.looked(found)
+    p.handlers.looked(found)
     p.clock.now += EXPIRY
-    ((uid, read),) = p.feed.unseen(EXPIRY)
-    await p.doubt.look_again(uid, read)
+    ((uid, read),) = p.handlers.unseen(EXPIRY)
+    await p.assumed.look_again(uid, read)
     assert p.waiting.find(uid) is not None
-    assert p.feed.unseen(EXPIRY) == []
+    assert p.handlers.unseen(EXPIRY) == []
     p.clock.now += EXPIRY
-    assert [u for u, _ in p.feed.unseen(EXPIRY)] == [uid]
+    assert [u for u, _ in p.handlers.unseen(EXPIRY)] == [uid]
 
 
 async def test_without_an_answer_a_pod_that_was_read_stays_known(p: Plane) -> None:
-    p.feed.looked(p.create())
+    p.handlers.looked(p.create())
     p.clock.now += EXPIRY
-    ((uid, read),) = p.feed.unseen(EXPIRY)
+    ((uid, read),) = p.handlers.unseen(EXPIRY)
     p.server.inject(Fault(method="GET", status=403))
-    await p.doubt.look_again(uid, read)
+    await p.assumed.look_again(uid, read)
     assert p.waiting.find(uid) is not None
 
 
 async def test_it_looks_for_overdue_assumptions_by_itself(p: Plane, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     try:
         await until(lambda: p.entry(pod) is None)
         later = p.submit("later")
@@ -226,7 +226,7 @@ async def test_a_write_that_goes_out_while_others_are_read_starts_its_time_again
     p.clock.now += EXPIRY
     p.server.inject(Fault(method="GET", path="/pods/p", delay=0.3))
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     await asyncio.sleep(0.1)
     p.ledger.sent(PodUID(second.metadata.uid))
     await until(lambda: p.entry(pod) is None)
@@ -255,10 +255,10 @@ async def test_the_log_says_that_a_pod_no_longer_waits(p: Plane, caplog: pytest.
 async def test_it_asks_again_for_pods_read_once_by_itself(p: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
     found = p.create()
-    p.feed.looked(found)
+    p.handlers.looked(found)
     p.server.delete(paths.pod("default", "p"))
     p.clock.now += EXPIRY
-    work = asyncio.create_task(p.doubt.run())
+    work = asyncio.create_task(p.assumed.run())
     try:
         await until(lambda: p.waiting.find(PodUID(found.metadata.uid)) is None)
     finally:
@@ -272,7 +272,7 @@ async def test_it_asks_again_for_pods_read_once_by_itself(p: Plane, monkeypatch:
 async def at_work_with_a_broken_node(
     p: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[tuple[PodHandlers, Faults]]:
-    """It runs with a feed in which an error of ours comes up whenever something becomes free on n1."""
+    """It runs with handlers in which an error of ours comes up whenever something becomes free on n1."""
 
     def freed(node: NodeName) -> None:
         if node == "n1":
@@ -280,7 +280,7 @@ async def at_work_with_a_broken_node(
 
     monkeypatch.setattr(assumed_pods, "_PERIOD", 0.01)
     faults = Faults()
-    feed = PodHandlers(
+    handlers = PodHandlers(
         ledger=p.ledger,
         waiting=p.waiting,
         unit=MemoryUnit.MiB,
@@ -288,10 +288,10 @@ async def at_work_with_a_broken_node(
         freed=freed,
         needs_repair=p.repair.request,
     )
-    work = AssumedPods(ledger=p.ledger, waiting=p.waiting, feed=feed, client=p.client, faults=faults)
+    work = AssumedPods(ledger=p.ledger, waiting=p.waiting, handlers=handlers, client=p.client, faults=faults)
     running = asyncio.create_task(work.run())
     try:
-        yield feed, faults
+        yield handlers, faults
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -314,13 +314,13 @@ async def test_an_overdue_pod_that_brings_out_an_error_is_named_and_keeps_no_oth
 async def test_a_pod_read_once_that_brings_out_an_error_is_named_and_keeps_no_other_from_its_answer(
     p: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with at_work_with_a_broken_node(p, monkeypatch) as (feed, faults):
+    async with at_work_with_a_broken_node(p, monkeypatch) as (handlers, faults):
         for name, node in (("odd", "n1"), ("honest", "n2")):
             found = p.create(name)
             annotations = {placement.ANNOTATION: placement.encode(on_card(0, 8138, node=node))}
             uid = found.metadata.uid
             await p.client.bind(namespace="default", name=name, uid=uid, node=node, annotations=annotations)
-            feed.looked(p.stored(name))
+            handlers.looked(p.stored(name))
             p.server.delete(paths.pod("default", name))
         assert (p.free("n1"), p.free("n2")) == ([FULL - 8138, FULL], [FULL - 8138, FULL])
         p.clock.now += EXPIRY

@@ -23,7 +23,7 @@ async def p() -> AsyncGenerator[Plane, None]:
 
 
 def audit(p: Plane) -> LedgerAudit:
-    return LedgerAudit(ledger=p.ledger, feed=p.feed, client=p.client, warn=p.warn)
+    return LedgerAudit(ledger=p.ledger, handlers=p.handlers, client=p.client, warn=p.warn)
 
 
 async def bound(p: Plane, name: str = "p") -> PodUID:

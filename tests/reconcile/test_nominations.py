@@ -32,13 +32,13 @@ class World:
     def __init__(self, cards: int = 8, memory: int = 80_000) -> None:
         self.clock = Clock()
         self.ledger: Ledger = cluster({x: [card(x, i, memory=memory) for i in range(cards)] for x in ("n", "other")})
-        self.residents = AssignedPods(self.ledger)
+        self.assigned_pods = AssignedPods(self.ledger)
         self.waiting = WaitingPods()
         self.classes = ClassIndex(self.ledger)
         self.nominations = Nominations(
             ledger=self.ledger,
             waiting=self.waiting,
-            residents=self.residents,
+            assigned_pods=self.assigned_pods,
             classes=self.classes,
             clock=self.clock,
         )
@@ -159,10 +159,10 @@ def test_whatever_changes_the_claims_are_those_of_one_that_was_never_asked() -> 
                 w.waiting.discard(PodUID(uid))
             case 3:
                 w.ledger.observe(held, on_card(rng.randrange(2), rng.choice((30, 60)), node="n"))
-                w.residents.changed(running(held, leaving=rng.random() < 0.5))
+                w.assigned_pods.changed(running(held, leaving=rng.random() < 0.5))
             case 4:
                 w.ledger.release(held)
-                w.residents.gone(held)
+                w.assigned_pods.gone(held)
             case 5:
                 promised[uid] = w.clock.now + 60, frozenset({held})
                 w.nominations.remember(PodUID(uid), {"n": frozenset({held})})
@@ -187,7 +187,7 @@ def expected(w: World, promised: dict[str, tuple[float, frozenset[PodUID]]], ask
     for one in order:
         if rank(one.priority, one.created, one.uid) >= asking or isinstance(one.request, Refusal):
             continue
-        gone = {r.uid for r in w.residents.on("n") if r.leaving and r.priority < one.priority}
+        gone = {r.uid for r in w.assigned_pods.on("n") if r.leaving and r.priority < one.priority}
         until, victims = promised.get(one.uid, (-1.0, frozenset[PodUID]()))
         asked = resolve(one.request, w.classes)
         state = w.ledger.imagine("n", gone=gone | (victims if until >= w.clock.now else set()), come=found)

@@ -102,7 +102,7 @@ async def test_a_refused_choice_is_granted_as_soon_as_there_is_room_and_told_onc
     async with repairing(p):
         await until(lambda: p.events)
         await asyncio.sleep(0.1)
-        p.feed.gone(PodUID("filler-n1-1"))
+        p.handlers.gone(PodUID("filler-n1-1"))
         await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
         await until(lambda: p.free() == [FULL, FULL - 8138])
     assert recorded(p) == on_card(1, 8138)
@@ -115,7 +115,7 @@ async def test_a_refused_choice_that_was_withdrawn_is_not_granted_later(p: Plane
     async with repairing(p):
         await until(lambda: p.events)
         p.annotate({placement.CHOICE_ANNOTATION: None})
-        p.feed.gone(PodUID("filler-n1-1"))
+        p.handlers.gone(PodUID("filler-n1-1"))
         await asyncio.sleep(0.1)
     assert p.free() == [FULL - 8138, FULL]
 
@@ -244,7 +244,7 @@ async def test_nor_of_one_that_has_been_moved_when_the_watch_is_late(p: Plane, p
     p.repair.request(late)
     async with repairing(p):
         await until(lambda: p.free() == [FULL, FULL - 8138])
-    p.feed.changed(late)
+    p.handlers.changed(late)
     assert p.events == []
     p.annotate({placement.ANNOTATION: placement.encode(on_card(0, 8138))})
     p.see()
@@ -285,7 +285,7 @@ async def test_a_pod_deleted_meanwhile_is_left_alone(p: Plane, pod: Pod) -> None
     p.server.delete(paths.pod("default", "p"))
     async with repairing(p):
         await until(lambda: p.writes())
-        p.feed.gone(PodUID(pod.metadata.uid))
+        p.handlers.gone(PodUID(pod.metadata.uid))
         await asyncio.sleep(0.1)
     assert len(p.writes()) == 1
     assert p.free() == [FULL, FULL]

@@ -47,7 +47,7 @@ async def waking(p: Plane) -> AsyncGenerator[None, None]:
 def wait_in_line(p: Plane, name: str, memory: int, *, second: int) -> None:
     found = p.create(name, container(memory=memory))  # the server stamps the time of creation, the same for all
     meta = msgspec.structs.replace(found.metadata, creation_timestamp=f"2026-01-01T00:00:{second:02d}Z")
-    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+    p.handlers.changed(msgspec.structs.replace(found, metadata=meta))
 
 
 async def candidates(p: Plane, *nodes: str) -> list[str]:
@@ -55,7 +55,7 @@ async def candidates(p: Plane, *nodes: str) -> list[str]:
 
 
 def leave(p: Plane, index: int) -> None:
-    p.feed.gone(PodUID(f"filler-n1-{index}"))
+    p.handlers.gone(PodUID(f"filler-n1-{index}"))
 
 
 async def test_the_oldest_pods_that_fit_are_chosen_in_order(p: Plane) -> None:
@@ -151,7 +151,7 @@ async def test_a_later_pod_of_the_same_name_is_not_touched_for_the_first(p: Plan
 
 async def test_thousands_of_equal_pods_that_do_not_fit_are_judged_at_once(p: Plane) -> None:
     for i in range(3000):
-        p.feed.changed(pod(f"p{i}", container(memory=FULL + 1)))
+        p.handlers.changed(pod(f"p{i}", container(memory=FULL + 1)))
     for i in range(300):
         p.node(f"m{i}", [card(f"m{i}", 0)])
     started = time.perf_counter()
@@ -220,7 +220,7 @@ async def test_when_a_pod_of_the_namespace_ends_another_is_woken_wherever_it_fit
     async with waking(p):
         await asyncio.sleep(0.05)
         assert ANNOTATION not in p.annotations("next")
-        p.feed.gone(PodUID(held.metadata.uid))
+        p.handlers.gone(PodUID(held.metadata.uid))
         await until(lambda: ANNOTATION in p.annotations("next"))
 
 
@@ -238,7 +238,7 @@ async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
     wait_in_line(p, "mine", 100, second=1)
     found = p.create("theirs", container(memory=100))
     meta = msgspec.structs.replace(found.metadata, namespace="other")
-    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+    p.handlers.changed(msgspec.structs.replace(found, metadata=meta))
     limit(p, 100)
     p.wakeup.eased_everywhere()
     assert sorted([*await borne(p), *await borne(p)]) == ["mine", "theirs"]
@@ -255,7 +255,7 @@ def hard(p: Plane, name: str, *, seed: int, second: int) -> None:
     sizes = [share * total // sum(shares) for share in shares]
     found = pod(name, *(slotted(f"c{n}", size) for n, size in enumerate(sizes)))
     meta = msgspec.structs.replace(found.metadata, creation_timestamp=f"2026-01-01T00:00:{second:02d}Z")
-    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+    p.handlers.changed(msgspec.structs.replace(found, metadata=meta))
 
 
 def slotted(name: str, memory: int) -> Container:
@@ -340,7 +340,7 @@ async def test_a_pod_of_very_many_parts_ends_nothing(p: Plane) -> None:
     p.node("big", cards("big", 128))
     limits = {"nvidia.com/gpu": "128", "nvidia.com/gpumem": "1"}
     many = [Container(name=f"c{n}", resources=ResourceRequirements(limits=limits)) for n in range(100)]
-    p.feed.changed(pod("many", *many))
+    p.handlers.changed(pod("many", *many))
     wait_in_line(p, "honest", 100, second=59)
     assert "honest" in await candidates(p, "big")
 

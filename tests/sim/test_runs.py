@@ -124,13 +124,13 @@ def test_packing_policies_do_better_than_random_ones() -> None:
 def test_what_is_given_back_is_free_again(asks: list[TaskDemand], random: Random) -> None:
     cluster = Cluster(CLUSTER)
     before = Cluster(CLUSTER).view
-    board = ScoreCache(cluster.view, POLICIES["fgd-plus"], scoring_of(cluster.view, mix_of(asks)))
+    score_cache = ScoreCache(cluster.view, POLICIES["fgd-plus"], scoring_of(cluster.view, mix_of(asks)))
     held: list[tuple[TaskDemand, TaskPlace]] = []
     for ask in asks:
-        chosen = board.best(ask, 0)
+        chosen = score_cache.best(ask, 0)
         if chosen is not None:
             held.append((ask, cluster.place(ask, chosen)))
-            board.changed(chosen.row)
+            score_cache.changed(chosen.row)
     assert cluster.allocated == sum(a.total for a, _ in held) == int((before.gpu_left - cluster.view.gpu_left).sum())
     for kind in (0, 1, 2):
         assert int(cluster.view.kinds[:, kind].sum()) == sum(a.kind == kind for a, _ in held)

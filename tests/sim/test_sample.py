@@ -41,8 +41,8 @@ def sampled(nodes: list[NodeRow], policy: str, percent: int) -> tuple[Sampled, C
     cluster = Cluster(nodes)
     found = find(policy)
     assert found is not None
-    board = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
-    return Sampled(board, cluster.view, percent), cluster
+    score_cache = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
+    return Sampled(score_cache, cluster.view, percent), cluster
 
 
 def test_each_look_begins_where_the_last_one_ended() -> None:
@@ -78,5 +78,5 @@ def test_with_all_nodes_shown_nothing_is_lost() -> None:
     seen, cluster = sampled(nodes, "bestfit", 100)
     found = find("bestfit")
     assert found is not None
-    board = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
-    assert [seen.best(a, 0) for a in (WHOLE, PART)] == [board.best(a, 0) for a in (WHOLE, PART)]
+    score_cache = ScoreCache(cluster.view, found, scoring_of(cluster.view, mix_of([WHOLE])))
+    assert [seen.best(a, 0) for a in (WHOLE, PART)] == [score_cache.best(a, 0) for a in (WHOLE, PART)]

@@ -22,7 +22,7 @@ BAR = 0.4  # s of processor time; each of these took 3 s and more
 
 
 @pytest.fixture
-def residents() -> AssignedPods:
+def assigned_pods() -> AssignedPods:
     """None so far, on a node of eight cards with pods on it that hold something."""
     ledger = cluster({"n": [card("n", i) for i in range(8)]})
     for i in range(2 * PODS):
@@ -46,9 +46,9 @@ def budget(
     return msgspec.convert(body, PodDisruptionBudget)
 
 
-def protected(residents: AssignedPods) -> set[str]:
+def protected(assigned_pods: AssignedPods) -> set[str]:
     """The pods of the node that would break a budget."""
-    return {c.uid for c in residents.below("n", 100) if c.violates}
+    return {c.uid for c in assigned_pods.below("n", 100) if c.violates}
 
 
 def of_many_values(name: str, values: int) -> PodDisruptionBudget:
@@ -58,9 +58,9 @@ def of_many_values(name: str, values: int) -> PodDisruptionBudget:
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_gets_other_labels_again_and_again_takes_the_room_of_the_last(residents: AssignedPods) -> None:
+def test_a_pod_that_gets_other_labels_again_and_again_takes_the_room_of_the_last(assigned_pods: AssignedPods) -> None:
     def patched(k: int, count: int) -> None:
-        residents.changed(resident(0, {f"a{k}x{i:05}": "" for i in range(count)}))
+        assigned_pods.changed(resident(0, {f"a{k}x{i:05}": "" for i in range(count)}))
 
     patched(0, 100)
     tracemalloc.start()
@@ -74,32 +74,32 @@ def test_a_pod_that_gets_other_labels_again_and_again_takes_the_room_of_the_last
     assert held < 100_000
 
 
-def test_equal_labels_are_kept_once_and_until_the_last_pod_that_has_them_is_gone(residents: AssignedPods) -> None:
+def test_equal_labels_are_kept_once_and_until_the_last_pod_that_has_them_is_gone(assigned_pods: AssignedPods) -> None:
     for i in range(3):
-        residents.changed(resident(i, {"app": "web", "tier": "x"}))
-        residents.changed(resident(i, {"tier": "x", "app": "web"}))
-    one, two = (residents.find(PodUID(f"p{i}")) for i in (0, 2))
+        assigned_pods.changed(resident(i, {"app": "web", "tier": "x"}))
+        assigned_pods.changed(resident(i, {"tier": "x", "app": "web"}))
+    one, two = (assigned_pods.find(PodUID(f"p{i}")) for i in (0, 2))
     assert one is not None
     assert two is not None
     assert one.labels is two.labels
-    assert residents.kept_labels == 1
+    assert assigned_pods.kept_labels == 1
     for i in range(3):
-        assert residents.kept_labels == 1
-        residents.gone(PodUID(f"p{i}"))
-        residents.gone(PodUID(f"p{i}"))
-    assert residents.kept_labels == 0
+        assert assigned_pods.kept_labels == 1
+        assigned_pods.gone(PodUID(f"p{i}"))
+        assigned_pods.gone(PodUID(f"p{i}"))
+    assert assigned_pods.kept_labels == 0
 
 
 def test_a_pod_with_labels_too_long_to_be_kept_is_protected_by_every_budget_of_its_namespace(
-    residents: AssignedPods,
+    assigned_pods: AssignedPods,
 ) -> None:
     long = {"app": "none", **{f"a{i}": "x" * 63 for i in range(300)}}
-    residents.changed(resident(0, long))
-    residents.changed(resident(1, long, namespace="other"))
-    residents.budget_changed(budget("web", {"app": "web"}))
-    assert protected(residents) == {"p0"}
-    residents.budget_changed(budget("web", {"app": "web"}, allowed=1))
-    assert protected(residents) == set()
+    assigned_pods.changed(resident(0, long))
+    assigned_pods.changed(resident(1, long, namespace="other"))
+    assigned_pods.budget_changed(budget("web", {"app": "web"}))
+    assert protected(assigned_pods) == {"p0"}
+    assigned_pods.budget_changed(budget("web", {"app": "web"}, allowed=1))
+    assert protected(assigned_pods) == set()
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,30 +116,30 @@ def test_a_pod_with_labels_too_long_to_be_kept_is_protected_by_every_budget_of_i
     ],
 )
 def test_budgets_too_large_to_be_read_protect_their_namespace_in_a_bounded_time(
-    residents: AssignedPods, budgets: list[PodDisruptionBudget]
+    assigned_pods: AssignedPods, budgets: list[PodDisruptionBudget]
 ) -> None:
     for i in range(PODS):
-        residents.changed(resident(i, {"b": "c"}))
-    residents.changed(resident(PODS, {"b": "c"}, namespace="other"))
+        assigned_pods.changed(resident(i, {"b": "c"}))
+    assigned_pods.changed(resident(PODS, {"b": "c"}, namespace="other"))
     for one in budgets:
-        residents.budget_changed(one)
+        assigned_pods.budget_changed(one)
     gc.collect()
     began = time.process_time()
-    found = protected(residents)
+    found = protected(assigned_pods)
     assert time.process_time() - began < BAR
     assert found == {f"p{i}" for i in range(PODS)}
     for one in budgets:
-        residents.budget_gone("t", one.metadata.name)
-    assert protected(residents) == set()
+        assigned_pods.budget_gone("t", one.metadata.name)
+    assert protected(assigned_pods) == set()
 
 
-def test_budgets_too_large_to_be_read_are_not_kept(residents: AssignedPods) -> None:
+def test_budgets_too_large_to_be_read_are_not_kept(assigned_pods: AssignedPods) -> None:
     tracemalloc.start()
     try:
         for i in range(10):
-            residents.budget_changed(of_many_values(f"x{i}", 20_000))
+            assigned_pods.budget_changed(of_many_values(f"x{i}", 20_000))
         for i in range(100):
-            residents.budget_changed(of_many_values(f"y{i}", 1000))
+            assigned_pods.budget_changed(of_many_values(f"y{i}", 1000))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -147,54 +147,54 @@ def test_budgets_too_large_to_be_read_are_not_kept(residents: AssignedPods) -> N
 
 
 @pytest.mark.parametrize("labels", [1, 2 * PODS], ids=["equal labels", "labels of their own"])
-def test_as_many_budgets_as_are_read_take_a_bounded_time(residents: AssignedPods, labels: int) -> None:
+def test_as_many_budgets_as_are_read_take_a_bounded_time(assigned_pods: AssignedPods, labels: int) -> None:
     for i in range(2 * PODS):
-        residents.changed(resident(i, {"b": "c", "mine": str(i % labels)}))
+        assigned_pods.changed(resident(i, {"b": "c", "mine": str(i % labels)}))
     for i in range(2000):
-        residents.budget_changed(budget(f"x{i}", {}, [{"key": "b", "operator": "Exists"}], allowed=1))
+        assigned_pods.budget_changed(budget(f"x{i}", {}, [{"key": "b", "operator": "Exists"}], allowed=1))
     for _ in range(2):
         effort = Effort(1_000_000)
         gc.collect()
         began = time.process_time()
-        below = residents.below("n", 100, effort.spend)
+        below = assigned_pods.below("n", 100, effort.spend)
         assert time.process_time() - began < 2 * BAR  # measured 0.1
         assert sum(c.violates for c in below) == 2 * PODS - 1
         assert effort.spent > 50_000, "the call counts what it cost"
 
 
 def test_where_no_looks_are_left_for_budgets_all_pods_of_their_namespaces_count_as_protected(
-    residents: AssignedPods,
+    assigned_pods: AssignedPods,
 ) -> None:
     for i in range(4):
-        residents.changed(resident(i, {"b": str(i)}, namespace="other" if i == 3 else "t"))
+        assigned_pods.changed(resident(i, {"b": str(i)}, namespace="other" if i == 3 else "t"))
     for i in range(100):
-        residents.budget_changed(budget(f"x{i}", {"b": str(i)}, allowed=1))
+        assigned_pods.budget_changed(budget(f"x{i}", {"b": str(i)}, allowed=1))
     effort = Effort(1)
-    assert [c.violates for c in residents.below("n", 100, effort.spend)] == [False, True, True, False]
-    assert protected(residents) == set()
+    assert [c.violates for c in assigned_pods.below("n", 100, effort.spend)] == [False, True, True, False]
+    assert protected(assigned_pods) == set()
 
 
-def test_pods_are_compared_once_until_a_selector_changes(residents: AssignedPods) -> None:
+def test_pods_are_compared_once_until_a_selector_changes(assigned_pods: AssignedPods) -> None:
     for i in range(PODS):
-        residents.changed(resident(i, {"app": f"a{i}"}))
+        assigned_pods.changed(resident(i, {"app": f"a{i}"}))
     for i in range(800):
-        residents.budget_changed(budget(f"b{i}", {"app": f"a{i}", "x": "y"}))
+        assigned_pods.budget_changed(budget(f"b{i}", {"app": f"a{i}", "x": "y"}))
 
     def looks(*changes: PodDisruptionBudget) -> int:
         for one in changes:
-            residents.budget_changed(one)
+            assigned_pods.budget_changed(one)
         effort = Effort(1_000_000)
-        residents.below("n", 100, effort.spend)
+        assigned_pods.below("n", 100, effort.spend)
         return effort.spent
 
     assert looks() > 10 * PODS
     assert looks() == 0
     assert looks(budget("b0", {"app": "a0", "x": "y"}, allowed=7)) == 0, "only how many may leave has changed"
     assert looks(budget("b0", {"app": "a0"})) > 10 * PODS
-    assert protected(residents) == {"p0"}
+    assert protected(assigned_pods) == {"p0"}
 
 
-def test_whatever_budgets_come_and_go_the_count_is_kube_schedulers(residents: AssignedPods) -> None:
+def test_whatever_budgets_come_and_go_the_count_is_kube_schedulers(assigned_pods: AssignedPods) -> None:
     """Against all budgets gone through for every pod."""
     rng = random.Random(1)
     keys, values = ("app", "tier"), ("a", "b", "c")
@@ -205,27 +205,27 @@ def test_whatever_budgets_come_and_go_the_count_is_kube_schedulers(residents: As
         match rng.randrange(5):
             case 0 | 1:
                 pods[i] = resident(i, {key: rng.choice(values) for key in keys if rng.random() < 0.7}, of)
-                residents.changed(pods[i])
+                assigned_pods.changed(pods[i])
             case 2:
                 pods.pop(i, None)
-                residents.gone(PodUID(f"p{i}"))
+                assigned_pods.gone(PodUID(f"p{i}"))
             case 3:
                 name = f"b{rng.randrange(5)}"
                 budgets.pop((of, name), None)
-                residents.budget_gone(of, name)
+                assigned_pods.budget_gone(of, name)
             case _:
                 name, match = f"b{rng.randrange(5)}", {k: rng.choice(values) for k in keys if rng.random() < 0.5}
                 budgets[of, name] = budget(name, match, allowed=rng.randrange(3), of=of)
-                residents.budget_changed(budgets[of, name])
-        assert protected(residents) == _expected(pods, budgets, residents)
+                assigned_pods.budget_changed(budgets[of, name])
+        assert protected(assigned_pods) == _expected(pods, budgets, assigned_pods)
 
 
 def _expected(
-    pods: Mapping[int, Pod], budgets: Mapping[tuple[str, str], PodDisruptionBudget], residents: AssignedPods
+    pods: Mapping[int, Pod], budgets: Mapping[tuple[str, str], PodDisruptionBudget], assigned_pods: AssignedPods
 ) -> set[str]:
     left = {key: one.status.disruptions_allowed for key, one in budgets.items()}
     found: set[str] = set()
-    for uid in (c.uid for c in residents.below("n", 100)):
+    for uid in (c.uid for c in assigned_pods.below("n", 100)):
         meta = pods[int(uid[1:])].metadata
         for (of, name), one in budgets.items():
             match = one.spec.selector.match_labels if one.spec.selector else None

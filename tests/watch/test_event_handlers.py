@@ -41,7 +41,7 @@ EIGHT = on_card(0, 8138)
 
 
 class Fed:
-    """A pod feed with nothing behind it but a ledger; what it says is kept."""
+    """Pod handlers with nothing behind them but a ledger; what they say is kept."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -50,7 +50,7 @@ class Fed:
         self.warnings: list[str] = []
         self.freed: list[NodeName] = []
         self.to_repair: list[str] = []
-        self.feed = PodHandlers(
+        self.handlers = PodHandlers(
             ledger=self.ledger,
             waiting=self.waiting,
             unit=MemoryUnit.MiB,
@@ -79,7 +79,7 @@ UID = PodUID("uid-p")
 
 
 def test_an_unbound_pod_waits_with_what_it_asks_for(fed: Fed) -> None:
-    fed.feed.changed(pod("p", container(memory=8138)))
+    fed.handlers.changed(pod("p", container(memory=8138)))
     waiting = fed.waiting.find(UID)
     assert waiting is not None
     assert (waiting.namespace, waiting.name) == ("default", "p")
@@ -88,22 +88,22 @@ def test_an_unbound_pod_waits_with_what_it_asks_for(fed: Fed) -> None:
 
 
 def test_an_unbound_pod_that_makes_no_sense_waits_with_its_refusal(fed: Fed) -> None:
-    fed.feed.changed(pod("p", container(memory="-1")))
+    fed.handlers.changed(pod("p", container(memory="-1")))
     waiting = fed.waiting.find(UID)
     assert waiting is not None
     assert isinstance(waiting.request, Refusal)
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_is_not_remembered(fed: Fed) -> None:
-    fed.feed.changed(pod("p", container()))
-    fed.feed.changed(pod("q", container(), node="n1"))
+    fed.handlers.changed(pod("p", container()))
+    fed.handlers.changed(pod("q", container(), node="n1"))
     assert len(fed.waiting) == 0
     assert fed.warnings == []
 
 
 def test_a_bound_pod_is_charged_and_no_longer_waits(fed: Fed) -> None:
-    fed.feed.changed(pod("p"))
-    fed.feed.changed(GOOD)
+    fed.handlers.changed(pod("p"))
+    fed.handlers.changed(GOOD)
     assert len(fed.waiting) == 0
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.warnings == fed.to_repair == []
@@ -111,7 +111,7 @@ def test_a_bound_pod_is_charged_and_no_longer_waits(fed: Fed) -> None:
 
 def test_the_same_pod_again_is_charged_once(fed: Fed) -> None:
     for _ in range(5):
-        fed.feed.changed(GOOD)
+        fed.handlers.changed(GOOD)
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.warnings == fed.to_repair == []
 
@@ -125,35 +125,35 @@ def test_a_bound_pod_whose_request_brings_out_an_error_of_ours_is_charged_all_th
     monkeypatch.setattr(event_handlers, "parse_pod", broken)
     for one, free in ((GOOD, FULL - 8138), (bound(placement.encode(EIGHT), phase="Failed"), FULL)):
         try:
-            fed.feed.changed(one)
+            fed.handlers.changed(one)
         except RecursionError:
             assert one is GOOD
         assert fed.free() == [free, FULL]
     for text in (None, "{", placement.encode(on_card(0, 8138, node="n2"))):
         with pytest.raises(RecursionError):
-            fed.feed.changed(bound(text))
+            fed.handlers.changed(bound(text))
         assert fed.free() == [FULL, FULL]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_finished_pod_holds_nothing_and_its_node_is_said_to_have_room(fed: Fed, phase: str) -> None:
-    fed.feed.changed(GOOD)
-    fed.feed.changed(bound(placement.encode(EIGHT), phase=phase))
+    fed.handlers.changed(GOOD)
+    fed.handlers.changed(bound(placement.encode(EIGHT), phase=phase))
     assert fed.free() == [FULL, FULL]
     assert fed.freed == ["n1"]
 
 
 def test_a_deleted_pod_holds_nothing_and_its_node_is_said_to_have_room(fed: Fed) -> None:
-    fed.feed.changed(GOOD)
-    fed.feed.gone(UID)
-    fed.feed.gone(UID)
+    fed.handlers.changed(GOOD)
+    fed.handlers.gone(UID)
+    fed.handlers.gone(UID)
     assert fed.free() == [FULL, FULL]
     assert fed.freed == ["n1"]
 
 
 def test_a_deleted_waiting_pod_waits_no_more(fed: Fed) -> None:
-    fed.feed.changed(pod("p"))
-    fed.feed.gone(UID)
+    fed.handlers.changed(pod("p"))
+    fed.handlers.gone(UID)
     assert len(fed.waiting) == 0
     assert fed.freed == []
 
@@ -179,7 +179,7 @@ NOT_BELIEVED = [
 
 
 def test_a_pod_keeps_a_card_that_another_node_reports_now_and_is_told(fed: Fed) -> None:
-    fed.feed.changed(bound(placement.encode(placed(given("main", piece(card_uuid("n2", 0)))))))
+    fed.handlers.changed(bound(placement.encode(placed(given("main", piece(card_uuid("n2", 0)))))))
     assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL - 8138, FULL])
     (warning,) = fed.warnings
     assert warning.startswith("p CardElsewhere: ")
@@ -188,29 +188,29 @@ def test_a_pod_keeps_a_card_that_another_node_reports_now_and_is_told(fed: Fed) 
 
 def test_what_was_read_once_and_no_watch_has_shown_is_asked_for_again(fed: Fed) -> None:
     """A read that was answered before the list: the pod may have gone in between, and no watch would say so."""
-    fed.feed.looked(pod("p"))
-    fed.feed.looked(pod("q"))
+    fed.handlers.looked(pod("p"))
+    fed.handlers.looked(pod("q"))
     fed.clock.now += 34
-    assert [(uid, read.name) for uid, read in fed.feed.unseen(34)] == [(UID, "p"), (PodUID("uid-q"), "q")]
-    fed.feed.changed(pod("q"))
-    fed.feed.gone(UID)
-    assert fed.feed.unseen(34) == []
+    assert [(uid, read.name) for uid, read in fed.handlers.unseen(34)] == [(UID, "p"), (PodUID("uid-q"), "q")]
+    fed.handlers.changed(pod("q"))
+    fed.handlers.gone(UID)
+    assert fed.handlers.unseen(34) == []
 
 
 def test_a_pod_that_was_read_after_the_list_was_asked_for_is_not_taken_for_gone(fed: Fed) -> None:
     asked = fed.clock.now
     fed.clock.now += 1
-    fed.feed.looked(pod("p"))
-    fed.feed.listed(set(), asked)
+    fed.handlers.looked(pod("p"))
+    fed.handlers.listed(set(), asked)
     assert fed.waiting.find(UID) is not None
-    fed.feed.listed(set(), fed.clock.now + 1)
+    fed.handlers.listed(set(), fed.clock.now + 1)
     assert fed.waiting.find(UID) is None
-    assert fed.feed.unseen(0) == []
+    assert fed.handlers.unseen(0) == []
 
 
 @pytest.mark.parametrize(("found", "reason"), NOT_BELIEVED)
 def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, found: Pod, reason: str) -> None:
-    fed.feed.changed(found)
+    fed.handlers.changed(found)
     assert fed.ledger.entry(UID) is None
     assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
     (warning,) = fed.warnings
@@ -220,15 +220,15 @@ def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, fou
 
 
 def test_a_pod_that_was_bound_without_fractile_is_told_so_and_what_to_do(fed: Fed) -> None:
-    fed.feed.changed(bound(None))
+    fed.handlers.changed(bound(None))
     assert (fed.ledger.entry(UID), fed.free()) == (None, [FULL, FULL])
     assert fed.warnings == [WITHOUT]
     assert fed.to_repair == []
 
 
 def test_a_pod_whose_annotation_was_removed_keeps_its_card_and_is_told_that_it_is_written_again(fed: Fed) -> None:
-    fed.feed.changed(GOOD)
-    fed.feed.changed(bound(None))
+    fed.handlers.changed(GOOD)
+    fed.handlers.changed(bound(None))
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.warnings == ["p PlacementIgnored: the pod's fractile.dev/placement is missing; Fractile writes it again"]
     assert fed.to_repair == ["p"]
@@ -239,8 +239,8 @@ def test_a_pod_whose_annotation_was_removed_keeps_its_card_and_is_told_that_it_i
 def test_an_annotation_changed_after_binding_changes_no_charge_and_is_repaired(
     fed: Fed, found: Pod, reason: str
 ) -> None:
-    fed.feed.changed(GOOD)
-    fed.feed.changed(found)
+    fed.handlers.changed(GOOD)
+    fed.handlers.changed(found)
     entry = fed.ledger.entry(UID)
     assert entry is not None
     assert (entry.state, entry.placement) == (EntryState.BOUND, EIGHT)
@@ -251,7 +251,7 @@ def test_an_annotation_changed_after_binding_changes_no_charge_and_is_repaired(
 
 def test_an_assumed_pod_bound_elsewhere_by_another_gives_its_cards_back(fed: Fed) -> None:
     assert fed.ledger.assume(UID, EIGHT) is None
-    fed.feed.changed(bound(None, node="n2"))
+    fed.handlers.changed(bound(None, node="n2"))
     assert fed.warnings == [WITHOUT]
     assert fed.ledger.entry(UID) is None
     assert fed.free() == [FULL, FULL]
@@ -261,7 +261,7 @@ def test_an_assumed_pod_bound_elsewhere_by_another_gives_its_cards_back(fed: Fed
 
 def test_an_assumed_pod_bound_here_without_its_annotation_keeps_its_cards_and_gets_it(fed: Fed) -> None:
     assert fed.ledger.assume(UID, EIGHT) is None
-    fed.feed.changed(bound(None))
+    fed.handlers.changed(bound(None))
     entry = fed.ledger.entry(UID)
     assert entry is not None
     assert entry.state is EntryState.BOUND
@@ -270,17 +270,17 @@ def test_an_assumed_pod_bound_here_without_its_annotation_keeps_its_cards_and_ge
 
 def test_two_placements_on_one_place_leave_the_second_without_a_charge_until_there_is_room(fed: Fed) -> None:
     in_use(fed.ledger, "n1", 10_000)
-    fed.feed.changed(GOOD)
+    fed.handlers.changed(GOOD)
     assert fed.ledger.conflicts() == {UID: EIGHT}
     assert "8138 MiB and 0 percent are needed" in fed.warnings[0]
-    fed.feed.gone(PodUID("filler-n1-0"))
+    fed.handlers.gone(PodUID("filler-n1-0"))
     assert fed.ledger.conflicts() == {}
     assert fed.free() == [FULL - 8138, FULL]
 
 
 def test_kubelets_own_choice_is_handed_to_repair(fed: Fed) -> None:
     both = {placement.ANNOTATION: placement.encode(EIGHT), placement.CHOICE_ANNOTATION: "anything"}
-    fed.feed.changed(pod("p", node="n1", annotations=both))
+    fed.handlers.changed(pod("p", node="n1", annotations=both))
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.to_repair == ["p"]
 
@@ -290,62 +290,62 @@ def test_pods_seen_in_any_order_give_the_same_ledger() -> None:
     pods += [pod("waiting"), bound(None, name="foreign")]
     first, second = Fed(), Fed()
     for found in pods:
-        first.feed.changed(found)
+        first.handlers.changed(found)
     for found in reversed(pods):
-        second.feed.changed(found)
+        second.handlers.changed(found)
     assert first.free() == second.free() == [FULL - 8138, FULL - 8138]
 
 
 # ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def card_feed(fed: Fed) -> CardHandlers:
-    return CardHandlers(fed.ledger, freed=fed.feed.freed)
+def card_handlers(fed: Fed) -> CardHandlers:
+    return CardHandlers(fed.ledger, freed=fed.handlers.freed)
 
 
 def test_a_reported_card_is_counted_and_its_node_said_to_have_room(fed: Fed) -> None:
-    card_feed(fed).changed(resource(card("n3", 0), "n3"))
+    card_handlers(fed).changed(resource(card("n3", 0), "n3"))
     assert fed.free("n3") == [FULL]
     assert fed.freed == ["n3"]
 
 
 def test_a_deleted_object_takes_its_card_away(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(resource(card("n3", 0), "n3"))
-    feed.gone("gpu-n3-0")
-    feed.gone("gpu-n3-0")
-    feed.gone("never-seen")
+    handlers = card_handlers(fed)
+    handlers.changed(resource(card("n3", 0), "n3"))
+    handlers.gone("gpu-n3-0")
+    handlers.gone("gpu-n3-0")
+    handlers.gone("never-seen")
     assert fed.free("n3") == []
 
 
 def test_an_unhealthy_card_serves_nobody_until_it_is_well(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(resource(card("n1", 0), "n1", phase="Unhealthy"))
+    handlers = card_handlers(fed)
+    handlers.changed(resource(card("n1", 0), "n1", phase="Unhealthy"))
     assert fed.free() == [FULL]
-    feed.changed(resource(card("n1", 0), "n1"))
+    handlers.changed(resource(card("n1", 0), "n1"))
     assert fed.free() == [FULL, FULL]
 
 
 def test_an_agent_that_makes_objects_without_end_makes_the_ledger_no_larger(fed: Fed) -> None:
     """The ledger has as many rows for each of 5,000 nodes as for the node with most cards."""
-    feed = card_feed(fed)
+    handlers = card_handlers(fed)
     for index in range(600):
-        feed.changed(resource(structs.replace(card("n3", index), index=0), "n3"))
+        handlers.changed(resource(structs.replace(card("n3", index), index=0), "n3"))
     rows, _ = fed.ledger.arrays.memory.shape
     assert rows <= 128
     assert len(fed.ledger.cards("n3")) == 128
-    feed.changed(resource(card("n4", 0), "n4"))
+    handlers.changed(resource(card("n4", 0), "n4"))
     assert len(fed.ledger.cards("n4")) == 1
 
 
 def test_a_card_has_room_again_when_another_object_of_its_node_is_gone(fed: Fed) -> None:
-    feed = card_feed(fed)
+    handlers = card_handlers(fed)
     objects = [resource(structs.replace(card("n3", index), index=0), "n3") for index in range(129)]
     for one in [*objects, *objects]:
-        feed.changed(one)
-    feed.gone(objects[0].metadata.name)
-    feed.changed(objects[-1])
-    feed.changed(objects[0])
+        handlers.changed(one)
+    handlers.gone(objects[0].metadata.name)
+    handlers.changed(objects[-1])
+    handlers.changed(objects[0])
     found = {c.uuid for c in fed.ledger.cards("n3")}
     assert len(found) == 128
     assert objects[-1].spec.device_id in found
@@ -364,68 +364,68 @@ def made(again: ExtendedResource, uid: str) -> ExtendedResource:
 
 
 def test_an_object_that_is_made_again_for_another_device_leaves_no_ghost(fed: Fed) -> None:
-    feed = card_feed(fed)
+    handlers = card_handlers(fed)
     before, after = same_name("GPU-a", "GPU-A")
-    feed.changed(made(before, "1"))
-    feed.changed(made(after, "2"))
+    handlers.changed(made(before, "1"))
+    handlers.changed(made(after, "2"))
     assert [c.uuid for c in fed.ledger.cards("n3")] == ["GPU-A"]
 
 
 def test_an_object_that_names_another_device_than_before_is_not_believed(fed: Fed) -> None:
-    feed = card_feed(fed)
+    handlers = card_handlers(fed)
     before, after = same_name("GPU-a", "GPU-A")
-    feed.changed(made(before, "1"))
-    feed.changed(made(after, "1"))
+    handlers.changed(made(before, "1"))
+    handlers.changed(made(after, "1"))
     assert [c.uuid for c in fed.ledger.cards("n3")] == ["GPU-a"]
 
 
 def test_an_object_under_another_name_does_not_take_a_card_of_another_node(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(resource(card("n1", 0), "n1"))
-    feed.changed(resource(card("n1", 0), "n2", name="gpu-mine"))
+    handlers = card_handlers(fed)
+    handlers.changed(resource(card("n1", 0), "n1"))
+    handlers.changed(resource(card("n1", 0), "n2", name="gpu-mine"))
     assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
-    feed.gone("gpu-mine")
+    handlers.gone("gpu-mine")
     assert fed.free("n1") == [FULL, FULL]
 
 
 def test_a_card_stays_on_its_node_as_long_as_its_object_exists(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(made(resource(card("n1", 0), "n1"), "1"))
-    feed.changed(made(resource(card("n1", 0), "n2"), "1"))
+    handlers = card_handlers(fed)
+    handlers.changed(made(resource(card("n1", 0), "n1"), "1"))
+    handlers.changed(made(resource(card("n1", 0), "n2"), "1"))
     assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
 
 
 def test_a_card_that_was_carried_to_another_machine_counts_there_when_its_object_is_made_again(fed: Fed) -> None:
-    feed = card_feed(fed)
+    handlers = card_handlers(fed)
     here, there = made(resource(card("n1", 0), "n1"), "1"), made(resource(card("n1", 0), "n2"), "2")
-    feed.changed(here)
-    feed.gone(here.metadata.name)
-    feed.changed(there)
+    handlers.changed(here)
+    handlers.gone(here.metadata.name)
+    handlers.changed(there)
     assert (fed.free("n1"), fed.free("n2")) == ([FULL], [FULL, FULL, FULL])
 
 
 def test_deleting_an_object_that_another_node_had_made_gives_the_card_back(fed: Fed) -> None:
     """Made while the card's own object was away; a list shows the rightful one without a word of the deletion."""
-    feed = card_feed(fed)
-    feed.gone(card("n1", 0).uuid.lower())
-    feed.changed(made(resource(card("n1", 0), "n2"), "1"))
-    feed.changed(made(resource(card("n1", 0), "n1"), "2"))
+    handlers = card_handlers(fed)
+    handlers.gone(card("n1", 0).uuid.lower())
+    handlers.changed(made(resource(card("n1", 0), "n2"), "1"))
+    handlers.changed(made(resource(card("n1", 0), "n1"), "2"))
     assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
 
 
 @pytest.mark.parametrize("fields", [{"memory": "a lot"}, {"memory": "-1"}, {"index": -1}, {"index": 10**30}])
 def test_an_impossible_card_is_ignored(fed: Fed, fields: dict[str, object]) -> None:
     good = resource(card("n3", 0), "n3")
-    card_feed(fed).changed(msgspec.structs.replace(good, spec=msgspec.structs.replace(good.spec, **fields)))
+    card_handlers(fed).changed(msgspec.structs.replace(good, spec=msgspec.structs.replace(good.spec, **fields)))
     assert fed.free("n3") == []
 
 
 def test_a_card_that_grows_back_settles_the_conflict_of_its_pods(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(resource(card("n1", 0, memory=4000), "n1"))
-    fed.feed.changed(GOOD)
+    handlers = card_handlers(fed)
+    handlers.changed(resource(card("n1", 0, memory=4000), "n1"))
+    fed.handlers.changed(GOOD)
     assert fed.ledger.conflicts() == {UID: EIGHT}
-    feed.changed(resource(card("n1", 0), "n1"))
+    handlers.changed(resource(card("n1", 0), "n1"))
     assert fed.ledger.conflicts() == {}
     assert fed.free() == [FULL - 8138, FULL]
 
@@ -438,26 +438,26 @@ def departing(memory: str, cores: int = 0, slices: int = 1) -> ExtendedResource:
 
 
 def test_what_processes_of_a_deleted_pod_hold_is_given_to_nobody_by_its_agents_word(fed: Fed) -> None:
-    feed = card_feed(fed)
-    fed.feed.changed(GOOD)
-    fed.feed.gone(UID)
-    feed.changed(departing("8138Mi", 20))
+    handlers = card_handlers(fed)
+    fed.handlers.changed(GOOD)
+    fed.handlers.gone(UID)
+    handlers.changed(departing("8138Mi", 20))
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.ledger.audit() == []
-    fed.feed.listed(set(), 10**9)  # no list of pods changes that
-    feed.changed(departing("8138Mi", 20))
+    fed.handlers.listed(set(), 10**9)  # no list of pods changes that
+    handlers.changed(departing("8138Mi", 20))
     assert fed.free() == [FULL - 8138, FULL]
-    feed.changed(resource(card("n1", 0), "n1"))
+    handlers.changed(resource(card("n1", 0), "n1"))
     assert fed.free() == [FULL, FULL]
     assert fed.freed[-1] == "n1"
     assert fed.ledger.audit() == []
 
 
 def test_what_is_withheld_goes_with_its_card(fed: Fed) -> None:
-    feed = card_feed(fed)
-    feed.changed(departing("100Mi"))
-    feed.gone("gpu-n1-0")
-    feed.changed(resource(card("n1", 0), "n1"))
+    handlers = card_handlers(fed)
+    handlers.changed(departing("100Mi"))
+    handlers.gone("gpu-n1-0")
+    handlers.changed(resource(card("n1", 0), "n1"))
     assert fed.free() == [FULL, FULL]
     assert fed.ledger.audit() == []
 
@@ -468,7 +468,7 @@ def test_what_is_withheld_goes_with_its_card(fed: Fed) -> None:
     ids=["more than there is", "more than all cores", "less than nothing", "nothing"],
 )
 def test_no_word_of_an_agent_takes_more_than_the_card(fed: Fed, memory: str, cores: int, left: int) -> None:
-    card_feed(fed).changed(departing(memory, cores))
+    card_handlers(fed).changed(departing(memory, cores))
     node = fed.ledger.node("n1")
     assert node is not None
     assert node.cards[0].free_memory == left
@@ -490,7 +490,7 @@ async def test_a_new_control_plane_reads_what_the_old_one_wrote(p: Plane) -> Non
         assert await p.binder.bind(BindingArgs(f"p{i}", "default", found.metadata.uid, "n1" if i < 2 else "n2")) is None
     fresh = Fed()
     for i in (2, 0, 1):
-        fresh.feed.changed(p.stored(f"p{i}"))
+        fresh.handlers.changed(p.stored(f"p{i}"))
     assert [fresh.ledger.node(n) for n in ("n1", "n2")] == [p.ledger.node(n) for n in ("n1", "n2")]
     assert fresh.warnings == []
 
@@ -500,9 +500,9 @@ def test_an_edit_of_its_annotations_takes_nothing_from_a_bound_pod() -> None:
     share = container("main", limits={tencent.CORE: "50", tencent.MEMORY: "30"})
     held = placed(given("main", piece(card_uuid("n1", 0), 7680, 50)))
     annotations = {placement.ANNOTATION: placement.encode(held), tencent.LIMIT: "nonsense"}
-    fed.feed.changed(pod("p", share, node="n1", annotations=annotations))
+    fed.handlers.changed(pod("p", share, node="n1", annotations=annotations))
     assert fed.free() == [FULL - 7680, FULL]
     assert fed.warnings == []
-    fed.feed.changed(pod("q", share, annotations={tencent.LIMIT: "nonsense"}))
+    fed.handlers.changed(pod("q", share, annotations={tencent.LIMIT: "nonsense"}))
     (waiting,) = fed.waiting.oldest_first()
     assert isinstance(waiting.request, Refusal)

@@ -17,16 +17,16 @@ UNIT = MemoryUnit.MiB
 
 
 class World:
-    """A feed, and the pods that it has seen."""
+    """Node handlers, and the pods that they have seen."""
 
     def __init__(self) -> None:
         self.seen = SeenPods(Clock())
-        self.feed = NodeHandlers(NodeTotals(), self.seen, cluster({"n": [card("n", memory=CARD)]}).arrays, UNIT)
+        self.handlers = NodeHandlers(NodeTotals(), self.seen, cluster({"n": [card("n", memory=CARD)]}).arrays, UNIT)
 
     def comes_and_goes(self, name: str, *containers: Container) -> None:
         made: Pod = pod(name, *containers)
-        self.feed.pod_changed(made)
-        self.feed.pod_gone(PodUID(made.metadata.uid))
+        self.handlers.pod_changed(made)
+        self.handlers.pod_gone(PodUID(made.metadata.uid))
 
 
 def many_names(k: int) -> list[Container]:

@@ -29,7 +29,7 @@ class Timer:
 
 
 class World:
-    """A feed, with all that it told."""
+    """Quota handlers, with all that they told."""
 
     def __init__(self, *, others: bool = True) -> None:
         self.usage = LedgerUsage()
@@ -38,13 +38,13 @@ class World:
         self.eased = 0
         self.timers: list[Timer] = []
         self.kept: list[str | None] = []
-        self.feed = QuotaHandlers(
+        self.handlers = QuotaHandlers(
             self.usage,
             SOURCE,
             others=others,
             tell=self.tell,
             eased=self.ease,
-            keep=lambda: self.kept.append(self.feed.text),
+            keep=lambda: self.kept.append(self.handlers.text),
             later=self.later,
         )
 
@@ -62,11 +62,11 @@ class World:
     def write(self, text: str | None, **more: str) -> None:
         meta = ObjectMeta(name="fractile-quota", namespace="fractile-system", uid="u1")
         data = dict(more) if text is None else {KEY: text, **more}
-        self.feed.changed(ConfigMap(metadata=meta, data=data or None))
+        self.handlers.changed(ConfigMap(metadata=meta, data=data or None))
 
     def delete(self, *, away: bool = True) -> None:
         """``away``: and nobody has made it again in time."""
-        self.feed.gone(Gone("fractile-system", "fractile-quota", "u1"))
+        self.handlers.gone(Gone("fractile-system", "fractile-quota", "u1"))
         if away:
             self.pass_time()
 
@@ -110,9 +110,9 @@ def test_a_malformed_one_is_refused_as_a_whole_and_the_last_good_one_kept(text: 
     assert world.told[1:] == [(OBJECT, "QuotaIgnored", "Warning")]
     assert world.said[1].startswith(f"quota ConfigMap {SOURCE}: ")
     assert world.said[1].endswith("; the quotas stay as they were")
-    assert world.feed.problem
+    assert world.handlers.problem
     world.write(GOOD)
-    assert world.feed.problem == ""
+    assert world.handlers.problem == ""
     assert world.told[2:] == [(OBJECT, "QuotaRead", "Normal")]
     assert world.eased == 1
 
@@ -125,15 +125,15 @@ def test_the_first_one_ever_with_a_mistake_changes_nothing_where_none_is_known_t
     world = World(others=others)
     if before == "deleted":
         world.write(GOOD)
-    world.feed.synced()
+    world.handlers.synced()
     if before == "deleted":
         world.delete()
     world.write("{")
     world.write("{{")
     assert world.usage.quota == Quota(others=others)
     assert world.said[-1].endswith("; it is treated as missing, as before")
-    assert world.feed.problem
-    assert world.feed.text is None, "what was kept stays as it is"
+    assert world.handlers.problem
+    assert world.handlers.text is None, "what was kept stays as it is"
     world.write(GOOD)
     assert world.usage.quota == Quota(TWO_M40, others=others)
     world.write("{")
@@ -154,17 +154,17 @@ def test_while_nobody_has_known_the_quotas_since_the_start_nobody_is_given_a_car
 def test_a_program_that_starts_with_a_malformed_one_goes_by_the_quotas_that_were_kept(first: str) -> None:
     world = World(others=False)
     if first == "kept":
-        world.feed.recall(TWO_M40)
+        world.handlers.recall(TWO_M40)
         assert world.usage.quota == Quota(others=False), "they are in force only if nothing better is there"
     world.write("{")
     if first == "malformed":
-        world.feed.recall(TWO_M40)
-    world.feed.synced()
+        world.handlers.recall(TWO_M40)
+    world.handlers.synced()
     assert world.usage.quota == Quota(TWO_M40, others=False)
     assert world.told[0] == (OBJECT, "QuotaIgnored", "Warning")
     assert (first == "kept") == world.said[0].endswith("; the quotas stay as they were")
     assert world.kept == [], "what is kept stays as it is"
-    world.feed.recall({})
+    world.handlers.recall({})
     assert world.usage.quota == Quota(TWO_M40, others=False), "once only"
     world.write('{"b": {}}')
     assert world.usage.quota == Quota({"b": NamespaceQuota()}, others=False)
@@ -173,8 +173,8 @@ def test_a_program_that_starts_with_a_malformed_one_goes_by_the_quotas_that_were
 
 def test_what_makes_sense_is_to_be_kept_as_it_is_written_and_nothing_when_there_is_none() -> None:
     world = World()
-    world.feed.recall(TWO_M40)
-    world.feed.synced()  # none is there
+    world.handlers.recall(TWO_M40)
+    world.handlers.synced()  # none is there
     world.write("{")
     assert world.usage.quota.limits_nobody, "it was deleted since the quotas were kept"
     world.write(f" {GOOD}")
@@ -235,14 +235,14 @@ def test_namespaces_that_are_not_named_stay_denied_whatever_the_config_map_says(
 )
 def test_pool_and_model_of_a_node_are_what_its_labels_say(labels: dict[str, str] | None, place: NodePlace) -> None:
     world = World(others=False)
-    world.feed.node_changed(ObjectMeta(name="n1", labels=labels))
+    world.handlers.node_changed(ObjectMeta(name="n1", labels=labels))
     assert world.usage.place(NodeName("n1")) == place
     assert world.eased == (place != NodePlace())
-    world.feed.node_gone(Gone("", "n1", "u"))
+    world.handlers.node_gone(Gone("", "n1", "u"))
     assert world.usage.place(NodeName("n1")) == NodePlace()
 
 
 def test_labels_wake_nobody_where_nobody_is_limited() -> None:
     world = World()
-    world.feed.node_changed(ObjectMeta(name="n1", labels={"fractile.dev/pool": "x"}))
+    world.handlers.node_changed(ObjectMeta(name="n1", labels={"fractile.dev/pool": "x"}))
     assert world.eased == 0

@@ -16,7 +16,7 @@ from fractile.agent.limits.journal import Journal
 from fractile.agent.node.catalog import Catalog, CurrentCatalog
 from fractile.agent.node.pods import NodePods
 from fractile.agent.usage.http import Handler, PageRequest, Response
-from fractile.debug.process_state import EventHandlers, feed_state, process_state
+from fractile.debug.process_state import AnyReflector, feed_state, process_state
 from fractile.kube.pacing import Clock
 from fractile.wire.output import debug_state as wire
 
@@ -31,11 +31,11 @@ _ELSEWHERE = (
 class AgentParts(msgspec.Struct, frozen=True):
     """What the agent works with. ``registered``: the resources that kubelet has accepted."""
 
-    stock: CurrentCatalog
+    current_catalog: CurrentCatalog
     health: HealthMonitor
     journal: Journal
     pods: NodePods
-    feeds: Sequence[EventHandlers]
+    feeds: Sequence[AnyReflector]
     registered: Callable[[], frozenset[str]]
     library: str
 
@@ -74,8 +74,8 @@ class AgentDebugState:
             process=process_state(uptime=round(self._clock() - self._began, 3)),
             feeds=tuple(map(feed_state, known.feeds)),
             library=known.library,
-            plugins=tuple(_plugins(known.stock.catalog, known.registered())),
-            devices=tuple(_devices(known.stock.catalog, known.health)),
+            plugins=tuple(_plugins(known.current_catalog.catalog, known.registered())),
+            devices=tuple(_devices(known.current_catalog.catalog, known.health)),
             directories=directories,
             pods=sum(1 for _ in known.pods),
         )

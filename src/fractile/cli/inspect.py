@@ -42,7 +42,7 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
     and --name, the cluster is the one of $KUBECONFIG; else the local cluster called fractile, if it runs; else the one
     of the pod this runs in, or of ~/.kube/config.
     """
-    # The report lists the doubtful pods that the feed would log.
+    # The report lists the pods with rejected placements that the handlers would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     report, cards = asyncio.run(_report(api_server.credentials(kubeconfig, context, name), node))
     if output == "topology":

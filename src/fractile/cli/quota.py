@@ -52,7 +52,7 @@ def command(
     Cards are counted in hundredths: half of a card is 0.5. Kubernetes' own ResourceQuotas on resources of Fractile
     are shown too. Everything is read from the API server, so this works while Fractile's control plane is down.
     """
-    # ``fractile inspect`` shows the doubtful pods that the feed would log.
+    # ``fractile inspect`` shows the pods with rejected placements that the handlers would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")

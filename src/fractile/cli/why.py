@@ -58,7 +58,7 @@ def command(
     Nodes are judged by the code of the scheduler extender, and each change that is named has been tried. Everything is
     read from the API server; what a running pod uses is read through it from the node's agent. Nothing is written.
     """
-    # The report lists the doubtful pods that the feed would log.
+    # The report lists the pods with rejected placements that the handlers would log.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")

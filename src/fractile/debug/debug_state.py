@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from fractile.debug.process_state import EventHandlers, feed_state
+from fractile.debug.process_state import AnyReflector, feed_state
 from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.card import DeviceKind
 from fractile.model.placement import Placement
@@ -24,7 +24,7 @@ class LeadParts(msgspec.Struct, frozen=True):
     ledger: Ledger
     waiting: WaitingPods
     nominations: Nominations
-    feeds: Sequence[EventHandlers]
+    feeds: Sequence[AnyReflector]
     expected: Callable[[], int]
     quota_problem: Callable[[], str]
     options: dict[str, str]

@@ -15,7 +15,7 @@ from fractile.wire.output.debug_state import FeedState, ProcessState
 _PROC = Path("/proc/self")
 
 
-class EventHandlers(Protocol):
+class AnyReflector(Protocol):
     """A ``Reflector`` of any type."""
 
     @property
@@ -42,13 +42,13 @@ def process_state(*, uptime: float, proc: Path = _PROC) -> ProcessState:
     )
 
 
-def feed_state(feed: EventHandlers) -> FeedState:
-    age = feed.age
+def feed_state(reflector: AnyReflector) -> FeedState:
+    age = reflector.age
     return FeedState(
-        path=feed.path,
-        synced=feed.synced.is_set(),
-        objects=len(feed),
-        version=feed.version,
+        path=reflector.path,
+        synced=reflector.synced.is_set(),
+        objects=len(reflector),
+        version=reflector.version,
         age=None if age is None else round(age, 3),
     )
 

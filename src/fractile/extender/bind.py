@@ -66,7 +66,7 @@ class Binder:
         *,
         ledger: Ledger,
         waiting: WaitingPods,
-        feed: PodHandlers,
+        handlers: PodHandlers,
         client: KubeClient,
         unit: MemoryUnit,
         wall_ns: Callable[[], int],
@@ -82,7 +82,7 @@ class Binder:
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._waiting = waiting
-        self._feed = feed
+        self._handlers = handlers
         self._client = client
         self._unit = unit
         self._dialects = dialects
@@ -139,7 +139,7 @@ class Binder:
             return _gone(args, pod)
         if not names_ours(pod):  # kube-scheduler sends us only pods that do; no other pods are bound here
             return Refusal(Code.NOT_OURS, "the pod asks for nothing that Fractile gives out; kube-scheduler binds it")
-        self._feed.looked(pod)  # from now on ``reconcile.assumed_pods`` can read it by name
+        self._handlers.looked(pod)  # from now on ``reconcile.assumed_pods`` can read it by name
         return parse_pod(pod, self._unit, self._dialects)
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:
@@ -152,13 +152,13 @@ class Binder:
         # kube-scheduler chose another node after a Binding of unknown outcome: did that Binding succeed?
         pod = await self._get(args)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
-            self._feed.looked(pod)
+            self._handlers.looked(pod)
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {pod.spec.node_name}")
         if entry.sent:
             return Refusal(
                 Code.ELSEWHERE, f"a Binding to {entry.placement.node} got no answer and may still take effect"
             )
-        self._feed.give_back(uid)
+        self._handlers.give_back(uid)
         return None
 
     def _assume(self, request: PodRequest | None, node: str, uid: PodUID) -> Placement | Refusal | None:
@@ -219,7 +219,7 @@ class Binder:
         except NotSent:
             entry = self._ledger.entry(uid)
             if not before and entry is not None and entry.placement == chosen:  # not what a reservation has held since
-                self._feed.give_back(uid)
+                self._handlers.give_back(uid)
             raise
         except asyncio.CancelledError:
             self._ledger.renew(uid)
@@ -228,7 +228,7 @@ class Binder:
             return await self._failed(args, uid, e, before=before)
         self._reached("bound")
         if request is not None and chosen is not None:
-            self._feed.written(uid, chosen, owner_of(request))
+            self._handlers.written(uid, chosen, owner_of(request))
         return None
 
     def _annotations(self, request: PodRequest | None, chosen: Placement | None) -> dict[str, str]:
@@ -252,7 +252,7 @@ class Binder:
             log.warning("bind outcome unknown pod=%s/%s reason=%s", args.pod_namespace, args.pod_name, error)
             raise error
         if not before:
-            self._feed.give_back(uid)
+            self._handlers.give_back(uid)
         return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
 
     async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:
@@ -260,7 +260,7 @@ class Binder:
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid or not pod.spec.node_name:
             return False
-        self._feed.looked(pod)
+        self._handlers.looked(pod)
         return pod.spec.node_name == args.node
 
     async def _get(self, args: BindingArgs) -> Pod | None:

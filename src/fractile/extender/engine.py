@@ -89,16 +89,16 @@ class Prepared:
     ) -> None:
         self.origin = origin
         self.scoring = scoring
-        self.boards = OrderedDict(
+        self.score_caches = OrderedDict(
             (text, ScoreCache(view, policy, scoring, classes=_CLASSES)) for text, policy in policies.items()
         )
         self._asked = asked
 
     def warm(self) -> None:
         """Score all nodes for the most recent kinds of pods."""
-        for text, board in self.boards.items():
+        for text, score_cache in self.score_caches.items():
             for ask in self._asked[text]:
-                board.scores(ask, 0)
+                score_cache.scores(ask, 0)
 
 
 class Engine:
@@ -110,7 +110,7 @@ class Engine:
         self._mix = mix
         self._prices = prices_of(mix)
         self._scoring: ScoringContext | None = None
-        self._boards: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
+        self._score_caches: OrderedDict[str, ScoreCache] = OrderedDict()  # the one used last at the end
         self._kept: OrderedDict[_Key, NodeScores] = OrderedDict()  # valid until something changes
         self._since: set[int] = set()  # rows that changed since the last ``prepare``
         self._served: OrderedDict[_Key, None] = OrderedDict()  # the most recent kinds of pods
@@ -132,7 +132,7 @@ class Engine:
         second for each kind of pods on 5,000 nodes."""
         self._follow()
         self._mix, self._prices = mix, prices
-        asked = {text: board.asked()[-_WARM:] for text, board in self._boards.items()}
+        asked = {text: score_cache.asked()[-_WARM:] for text, score_cache in self._score_caches.items()}
         policies = {text: policy for text in asked if (policy := known(text)) is not None}
         self._since = set()
         return Prepared(self._live.view, _copied(self._live.view), self._scoring_now(), policies, asked)
@@ -145,11 +145,11 @@ class Engine:
             return
         self._scoring = prepared.scoring
         self._kept.clear()
-        self._boards = prepared.boards
-        for board in self._boards.values():
-            board.move(self._live.view)
+        self._score_caches = prepared.score_caches
+        for score_cache in self._score_caches.values():
+            score_cache.move(self._live.view)
             for row in self._since:
-                board.changed(row)
+                score_cache.changed(row)
 
     def outdated(self) -> bool:
         """Whether GPUs came or went, so that the scarcity and the largest node that the scores use are out of date."""
@@ -194,14 +194,14 @@ class Engine:
                 self._kept[policy, wish] = msgspec.structs.replace(standing, order=order)
 
     def _scores(self, text: str, policy: Policy, by_size: dict[int, TaskDemand], draw: int) -> Scores:
-        board = self._board(text, policy)
+        score_cache = self._score_cache(text, policy)
         asks = list(dict.fromkeys(by_size.values()))
         if len(asks) == 1 and len(by_size) == len(self._live.sizes):
-            return board.scores(asks[0], draw)
+            return score_cache.scores(asks[0], draw)
         value = np.full(len(self._live.size), NEVER, np.int64)
         device = np.full(len(self._live.size), NO_DEVICE, np.int64)
         for ask in asks:
-            scores = board.scores(ask, draw)
+            scores = score_cache.scores(ask, draw)
             mine = np.isin(self._live.size, [size for size, one in by_size.items() if one == ask])
             value[mine], device[mine] = scores.value[mine], scores.device[mine]
         return Scores(value, device)
@@ -235,14 +235,14 @@ class Engine:
         if rows:
             self._kept.clear()
             self._since.update(rows)
-        for board in self._boards.values():
+        for score_cache in self._score_caches.values():
             for row in rows:
-                board.changed(row)
+                score_cache.changed(row)
 
     def _begin(self) -> None:
         """Discard results that belong to another view or to other expected pods."""
         self._scoring = self._scoring_now()
-        self._boards.clear()
+        self._score_caches.clear()
         self._kept.clear()
 
     def _scoring_now(self) -> ScoringContext:
@@ -252,14 +252,14 @@ class Engine:
         assert self._scoring is not None, "the view was not followed"
         return self._scoring
 
-    def _board(self, text: str, policy: Policy) -> ScoreCache:
-        board = self._boards.pop(text, None)
-        if board is None:
-            if len(self._boards) >= _BOARDS:
-                self._boards.popitem(last=False)
-            board = ScoreCache(self._live.view, policy, self._current(), classes=_CLASSES)
-        self._boards[text] = board
-        return board
+    def _score_cache(self, text: str, policy: Policy) -> ScoreCache:
+        score_cache = self._score_caches.pop(text, None)
+        if score_cache is None:
+            if len(self._score_caches) >= _BOARDS:
+                self._score_caches.popitem(last=False)
+            score_cache = ScoreCache(self._live.view, policy, self._current(), classes=_CLASSES)
+        self._score_caches[text] = score_cache
+        return score_cache
 
 
 def known(text: str) -> Policy | None:

@@ -74,9 +74,9 @@ class _Sought(msgspec.Struct, frozen=True):
 class Preemption:
     """Decides the preempt verb; its promises are remembered in ``nominations``."""
 
-    def __init__(self, ledger: Ledger, residents: AssignedPods, nominations: Nominations) -> None:
+    def __init__(self, ledger: Ledger, assigned_pods: AssignedPods, nominations: Nominations) -> None:
         self._ledger = ledger
-        self._residents = residents
+        self._assigned_pods = assigned_pods
         self._nominations = nominations
 
     def victims(self, pod: Pod, request: PodRequest, proposed: dict[str, MetaVictims]) -> dict[str, MetaVictims]:
@@ -132,7 +132,7 @@ class Preemption:
     ) -> "_Sought | None":
         """The candidates on a node: all pods of lower priority, if they give back what the proposal does; otherwise
         those outside the proposal, all of which then leaves. None when neither helps."""
-        below = self._residents.below(node, wanted.priority, costs.budgets.spend)
+        below = self._assigned_pods.below(node, wanted.priority, costs.budgets.spend)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
         fits = self._fits(node, wanted, effort, costs.claims)

@@ -74,8 +74,8 @@ class Decisions(msgspec.Struct, frozen=True):
 
 
 class Placing:
-    """``pod_changed`` and ``pod_gone`` are called by the watch, after the ledger's own feed; ``freed`` when there is
-    new room; ``begun`` and ``missed`` by the extender."""
+    """``pod_changed`` and ``pod_gone`` are called by the watch, after the ledger's own handlers; ``freed`` when there
+    is new room; ``begun`` and ``missed`` by the extender."""
 
     def __init__(
         self,

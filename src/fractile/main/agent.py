@@ -270,7 +270,13 @@ def _debug_state(
     library = options.installed.folder.name if options.installed else ""
     return AgentDebugState(
         AgentParts(
-            known.stock, devices.health, known.journal, known.pods, [known.watch], calls.registrar.known, library
+            known.current_catalog,
+            devices.health,
+            known.journal,
+            known.pods,
+            [known.watch],
+            calls.registrar.known,
+            library,
         ),
         options.state,
     )

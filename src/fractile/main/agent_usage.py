@@ -128,7 +128,7 @@ def usage_loops(
     client: KubeClient,
     events: EventRecorder,
     *,
-    stock: CurrentCatalog,
+    current_catalog: CurrentCatalog,
     pods: NodePods,
     journal: Journal,
     kubelet: Kubelet,
@@ -146,7 +146,7 @@ def usage_loops(
     log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
     spared = Spared(
         client,
-        stock.catalog.resources,
+        current_catalog.catalog.resources,
         kubelet.record,
         damaged=damage.concerns if damage is not None else lambda uid: False,
     )
@@ -158,11 +158,11 @@ def usage_loops(
     sight = Sight(state) if options.enforced else None
     usage = UsageLoop(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced, sight=sight),
-        stock=stock,
+        current_catalog=current_catalog,
         pods=pods,
         audit=audit,
         beyond=BeyondWriter(journal),
-        turns=ArbiterClient(state / ARBITER_SOCKET),
+        arbiter=ArbiterClient(state / ARBITER_SOCKET),
         leases=Leases(pods, events),
         driven=departed.driven if departed is not None else None,
         departed=(lambda: departed.present) if departed is not None else tuple,

@@ -29,14 +29,14 @@ class AssumedPods:
         *,
         ledger: Ledger,
         waiting: WaitingPods,
-        feed: PodHandlers,
+        handlers: PodHandlers,
         client: KubeClient,
         faults: Faults | None = None,
     ) -> None:
         self._faults = faults or Faults()
         self._ledger = ledger
         self._waiting = waiting
-        self._feed = feed
+        self._handlers = handlers
         self._client = client
 
     async def run(self) -> None:
@@ -46,7 +46,7 @@ class AssumedPods:
                 with self._faults.apart("doubt", "", uid):
                     if self._ledger.is_overdue(uid, EXPIRY):  # reading the others took time: a new write may be out
                         await self.resolve(uid)
-            for uid, read in self._feed.unseen(EXPIRY):
+            for uid, read in self._handlers.unseen(EXPIRY):
                 with self._faults.apart("doubt", read.namespace, read.name):
                     await self.look_again(uid, read)
 
@@ -61,14 +61,14 @@ class AssumedPods:
             pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
         except FractileError as e:
             if isinstance(e, ApiError) and e.code == 404:
-                self._feed.deleted(uid)
+                self._handlers.deleted(uid)
             else:
                 self._ledger.renew(uid)
             return
         if pod.metadata.uid != uid:
-            self._feed.deleted(uid)
+            self._handlers.deleted(uid)
         elif pod.spec.node_name:
-            self._feed.looked(pod)
+            self._handlers.looked(pod)
         elif self._ledger.entry(uid) is asked:  # otherwise a new write went out, which this answer may predate
             self._drop(uid, "not bound")
 
@@ -78,15 +78,15 @@ class AssumedPods:
             pod = await self._client.get(paths.pod(read.namespace, read.name), Pod)
         except FractileError as e:
             if isinstance(e, ApiError) and e.code == 404:
-                self._feed.deleted(uid)
+                self._handlers.deleted(uid)
             return
         if pod.metadata.uid == uid:
-            self._feed.looked(pod)
+            self._handlers.looked(pod)
         else:
-            self._feed.deleted(uid)
+            self._handlers.deleted(uid)
 
     def _drop(self, uid: PodUID, reason: str) -> None:
         entry = self._ledger.entry(uid)
         if entry is not None:
             log.info("assumption expired uid=%s node=%s reason=%s", uid, entry.placement.node, reason)
-            self._feed.give_back(uid)
+            self._handlers.give_back(uid)

@@ -38,11 +38,11 @@ class LedgerAudit:
     """``warn`` sends an event for the pod that differs."""
 
     def __init__(
-        self, *, ledger: Ledger, feed: PodHandlers, client: KubeClient, warn: Warn, faults: Faults | None = None
+        self, *, ledger: Ledger, handlers: PodHandlers, client: KubeClient, warn: Warn, faults: Faults | None = None
     ) -> None:
         self._faults = faults or Faults()
         self._ledger = ledger
-        self._feed = feed
+        self._handlers = handlers
         self._client = client
         self._warn = warn
 
@@ -107,7 +107,7 @@ class LedgerAudit:
         entry = self._ledger.entry(uid)
         if not name[1]:  # the list did not contain it
             if entry is not None:
-                self._feed.gone(uid)
+                self._handlers.gone(uid)
             return entry is not None
         try:
             pod = await self._client.get(paths.pod(*name), Pod)
@@ -116,12 +116,12 @@ class LedgerAudit:
                 raise
             pod = Pod()
         if pod.metadata.uid != uid:
-            self._feed.gone(uid)
+            self._handlers.gone(uid)
             return entry is not None and self._ledger.entry(uid) is None
         if not self._wrong(uid, _held(pod)):
             return False
         self._warn(pod, "LedgerDrift", "the ledger differed from this pod's placement, and was corrected")
-        self._feed.changed(pod)
+        self._handlers.changed(pod)
         return True
 
 

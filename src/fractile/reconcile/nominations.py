@@ -64,13 +64,13 @@ class Nominations:
         *,
         ledger: Ledger,
         waiting: WaitingPods,
-        residents: AssignedPods,
+        assigned_pods: AssignedPods,
         classes: ClassIndex,
         clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._waiting = waiting
-        self._residents = residents
+        self._assigned_pods = assigned_pods
         self._classes = classes
         self._clock = clock
         self._known: dict[str, _Known] = {}  # by node
@@ -100,7 +100,7 @@ class Nominations:
         effort = effort or Effort(dead_ends=self._ledger.dead_ends)
         ahead = self._ahead(node, asking)
         steps = self._steps(node) if ahead else []
-        leaving = [r for r in self._residents.on(node) if r.leaving]
+        leaving = [r for r in self._assigned_pods.on(node) if r.leaving]
         found: list[Claim] = []
         for n, pod in enumerate(ahead):
             gone = self._gone(node, pod, leaving)

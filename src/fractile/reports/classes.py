@@ -154,16 +154,16 @@ class Picture:
 
     def _feed_cards(self) -> None:
         # Malformed ones are left out; ``fractile inspect`` lists them among its problems.
-        feed = CardHandlers(self.ledger, freed=lambda node: None, shown=self._shown)
+        handlers = CardHandlers(self.ledger, freed=lambda node: None, shown=self._shown)
         for resource in self._objects.cards:
-            feed.changed(resource)
+            handlers.changed(resource)
 
     def _shown(self, resource: ExtendedResource, card: Card) -> None:
         self.table.put(resource.metadata.name, card, resource.status.phase)
         self.cards.append((resource, card))
 
     def _feed_pods(self) -> None:
-        feed = PodHandlers(
+        handlers = PodHandlers(
             ledger=self.ledger,
             waiting=WaitingPods(),
             unit=memory_unit(self._objects.nodes, ((c.node, c) for _, c in self.cards)),
@@ -173,7 +173,7 @@ class Picture:
             dialects=served(self._objects.cards),
         )
         for pod in self._objects.pods:
-            feed.changed(pod)
+            handlers.changed(pod)
 
 
 class DeviceFilter(msgspec.Struct, frozen=True):

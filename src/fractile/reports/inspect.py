@@ -43,9 +43,9 @@ def survey(objects: InspectedObjects) -> inspect.Inspection:
     ledger, waiting = Ledger(lambda: 0.0), WaitingPods()
     for node, card in cards:
         ledger.put_card(node, card)
-    feed = _feed(ledger=ledger, waiting=waiting, unit=unit, dialects=served(objects.cards), problems=problems)
+    handlers = _handlers(ledger=ledger, waiting=waiting, unit=unit, dialects=served(objects.cards), problems=problems)
     for pod in objects.pods:
-        feed.changed(pod)
+        handlers.changed(pod)
     problems += same_index(cards, objects.cards)
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
@@ -119,7 +119,7 @@ def _why(status: ExtendedResourceStatus) -> str:
     return f"{since}{reason}{until}"
 
 
-def _feed(
+def _handlers(
     *,
     ledger: Ledger,
     waiting: WaitingPods,
@@ -127,7 +127,7 @@ def _feed(
     dialects: frozenset[str],
     problems: list[inspect.Problem],
 ) -> PodHandlers:
-    def doubted(pod: Pod, _reason: str, message: str) -> None:
+    def warn(pod: Pod, _reason: str, message: str) -> None:
         problems.append(_pod_problem(pod, message.removeprefix(_UNBELIEVED)))
 
     def moving(pod: Pod) -> None:
@@ -142,7 +142,7 @@ def _feed(
         ledger=ledger,
         waiting=waiting,
         unit=unit,
-        warn=doubted,
+        warn=warn,
         freed=lambda node: None,
         needs_repair=moving,
         dialects=dialects,

@@ -75,7 +75,7 @@ def _usage(objects: QuotaObjects) -> LedgerUsage:
         ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
     for node, card in cards:
         ledger.put_card(node, card)
-    feed = PodHandlers(
+    handlers = PodHandlers(
         ledger=ledger,
         waiting=WaitingPods(),
         unit=memory_unit(objects.nodes, cards),
@@ -84,7 +84,7 @@ def _usage(objects: QuotaObjects) -> LedgerUsage:
         needs_repair=lambda pod: None,
     )
     for pod in objects.pods:
-        feed.changed(pod)
+        handlers.changed(pod)
     return ledger.usage
 
 

@@ -58,8 +58,8 @@ def fill(
     scoring = scoring or scoring_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
-    board = ScoreCache(cluster.view, policy, scoring)
-    seen = board if sample is None else Sampled(board, cluster.view, sample)
+    score_cache = ScoreCache(cluster.view, policy, scoring)
+    seen = score_cache if sample is None else Sampled(score_cache, cluster.view, sample)
     run = _Filling(cluster, seen, scoring, curve, measure)
     start = clock()
     for number, ask in enumerate(queue):
@@ -80,12 +80,17 @@ def fill(
 
 class _Filling:
     def __init__(
-        self, cluster: Cluster, board: ScoreCache | Sampled, scoring: ScoringContext, curve: Curve, measure: Fragments
+        self,
+        cluster: Cluster,
+        score_cache: ScoreCache | Sampled,
+        scoring: ScoringContext,
+        curve: Curve,
+        measure: Fragments,
     ) -> None:
         self.curve = curve
         self.causes: Causes | None = None
         self.failed = self.failed_milli = 0
-        self._cluster, self._board = cluster, board
+        self._cluster, self._score_cache = cluster, score_cache
         self._expected = scoring.expected
         self._measure = measure
         self._arrived = 0
@@ -96,13 +101,13 @@ class _Filling:
         if self.causes is None and self._arrived + ask.total > self._cluster.capacity:
             self.causes = causes(self._cluster.view, self._expected)
         self._arrived += ask.total
-        choice = self._board.best(ask, draw)
+        choice = self._score_cache.best(ask, draw)
         if choice is None:
             self.failed += 1
             self.failed_milli += ask.total
         else:
             self._cluster.place(ask, choice)
-            self._board.changed(choice.row)
+            self._score_cache.changed(choice.row)
             self._update(choice.row)
         self.curve.add(self._arrived, self._cluster.allocated, self._fragments)
 

@@ -40,10 +40,10 @@ def enough(nodes: int, percent: int) -> int:
 
 
 class Sampled:
-    """A score board of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
+    """A score cache of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
 
-    def __init__(self, board: ScoreCache, view: View, percent: int) -> None:
-        self._board = board
+    def __init__(self, score_cache: ScoreCache, view: View, percent: int) -> None:
+        self._score_cache = score_cache
         self._view = view
         self._enough = enough(len(view.number), percent)
         self._start = 0
@@ -51,7 +51,7 @@ class Sampled:
 
     def changed(self, row: int) -> None:
         """Record that a node has changed."""
-        self._board.changed(row)
+        self._score_cache.changed(row)
 
     def best(self, ask: TaskDemand, draw: int) -> Choice | None:
         """The best of the nodes shown."""
@@ -60,7 +60,7 @@ class Sampled:
         while looked < len(fits):
             shown, seen = self._look(fits, len(fits) - looked)
             looked += seen
-            choice = self._board.best(ask, draw, shown=shown)
+            choice = self._score_cache.best(ask, draw, shown=shown)
             if choice is not None:
                 return choice
         return None

@@ -62,7 +62,7 @@ def steady(
     """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     scoring = scoring_of(cluster.view, mix, leaving=True)
-    board = ScoreCache(cluster.view, policy, scoring)
+    score_cache = ScoreCache(cluster.view, policy, scoring)
     random = Random(f"{seed}:steady")
     asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     requested = sum(a.total for a in asks)
@@ -72,7 +72,7 @@ def steady(
     start = clock()
     now, end = 0.0, WARM_UP + MEASURED
     pool = Pool(cluster.capacity // WHOLE_GPU, scoring.prices, begin=WARM_UP, end=end)
-    run = _Coming(cluster, board if sample is None else Sampled(board, cluster.view, sample), pool, seed)
+    run = _Coming(cluster, score_cache if sample is None else Sampled(score_cache, cluster.view, sample), pool, seed)
     for _ in range(round(rate)):
         run.arrive(now, random.choice(asks), random.expovariate(1.0))
     while (now := now + random.expovariate(rate)) < end:
@@ -93,10 +93,10 @@ def steady(
 
 
 class _Coming:
-    def __init__(self, cluster: Cluster, board: ScoreCache | Sampled, pool: Pool, seed: int) -> None:
+    def __init__(self, cluster: Cluster, score_cache: ScoreCache | Sampled, pool: Pool, seed: int) -> None:
         self.area = 0.0  # thousandths of GPUs x lifetimes, after the warm-up
         self.asked = self.pods = self.failed = self.failed_milli = 0
-        self._cluster, self._board, self._pool = cluster, board, pool
+        self._cluster, self._score_cache, self._pool = cluster, score_cache, pool
         self._lots = seed << 32
         self._number = 0
         self._now = 0.0
@@ -109,13 +109,13 @@ class _Coming:
         self._number += 1
         self.pods += counts
         self.asked += counts * ask.total
-        choice = self._board.best(ask, self._lots + self._number)
+        choice = self._score_cache.best(ask, self._lots + self._number)
         if choice is None:
             self.failed += counts
             self.failed_milli += counts * ask.total
             return
         heapq.heappush(self._leaving, (now + lifetime, self._number, ask, self._cluster.place(ask, choice)))
-        self._board.changed(choice.row)
+        self._score_cache.changed(choice.row)
 
     def until(self, now: float) -> None:
         """Release the pods that leave before ``now``, and add up what was allocated."""
@@ -123,7 +123,7 @@ class _Coming:
             at, _, ask, held = heapq.heappop(self._leaving)
             self._pass(at)
             self._cluster.release(ask, held)
-            self._board.changed(held.row)
+            self._score_cache.changed(held.row)
         self._pass(now)
 
     def _pass(self, now: float) -> None:

@@ -341,13 +341,13 @@ class PodHandlers:
             if refusal is not None and self._ledger.before_move(uid, claimed, version=pod.metadata.version):
                 self._needs_repair(pod)  # it is written again if the move can no longer be stored
             elif refusal is not None:
-                self._doubt(pod, uid, refusal.message)
+                self._reject(pod, uid, refusal.message)
             elif elsewhere is not None:
                 self._warn(
                     pod, "CardElsewhere", f"This pod holds a card that another node reports: {elsewhere.message}"
                 )
         else:
-            self._doubt(pod, uid, claimed)
+            self._reject(pod, uid, claimed)
         if placement.CHOICE_ANNOTATION in (pod.metadata.annotations or {}):
             self._needs_repair(pod)
 
@@ -375,7 +375,7 @@ class PodHandlers:
         wrong = mismatch(request, claimed)
         return claimed if wrong is None else f"its placement does not match its request: {wrong}"
 
-    def _doubt(self, pod: Pod, uid: PodUID, reason: str) -> None:
+    def _reject(self, pod: Pod, uid: PodUID, reason: str) -> None:
         log.warning("placement rejected pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
         entry = self._ledger.entry(uid)
         held = entry is not None and entry.placement.node == pod.spec.node_name

@@ -34,13 +34,13 @@ from tests.agent.audit.audit_world import (
 from tests.fakes.apiserver import Fault
 
 
-async def test_what_one_look_shows_is_only_doubtful() -> None:
+async def test_what_only_one_poll_shows_is_unconfirmed() -> None:
     async with world() as w:
         w.audit.observe([stranger()])
-        assert w.audit.doubtful
+        assert w.audit.unconfirmed
         assert w.audit.outside == ()
         w.audit.observe([])
-        assert not w.audit.doubtful
+        assert not w.audit.unconfirmed
         assert w.audit.found == {}
 
 

@@ -59,7 +59,7 @@ class Start:
         self.clock = Clock()
         self.pods = NodePods(client, node=NODE, unit=world.unit, clock=self.clock)
         self.journal = Journal(world.root / "slices", new_token=lambda: f"t{len(self._entries)}")
-        self.stock = CurrentCatalog(Catalog.of(world.cards, world.unit, others=world.others))
+        self.current_catalog = CurrentCatalog(Catalog.of(world.cards, world.unit, others=world.others))
         self.assigned = Assigned(self.pods)
         self.slept: list[float] = []
         self.asleep: Callable[[int], None] = lambda count: None  # told how often somebody has slept by then
@@ -74,9 +74,16 @@ class Start:
     def prestart(self, **parts: Any) -> PreStart:
         """``parts``: what the agent's wiring gives it besides."""
         kubelet = Kubelet(self.socket, self._checkpoint)
-        granter = LimitsWriter(self.journal, self.stock)
+        granter = LimitsWriter(self.journal, self.current_catalog)
         return PreStart(
-            kubelet, self.pods, granter, self.assigned, self.stock, clock=self.clock, sleep=self._sleep, **parts
+            kubelet,
+            self.pods,
+            granter,
+            self.assigned,
+            self.current_catalog,
+            clock=self.clock,
+            sleep=self._sleep,
+            **parts,
         )
 
     async def check(self, held: Set[str], resource: str = MEM) -> Denied | None:

@@ -58,7 +58,7 @@ async def test_whole_cards_by_cores_are_named_by_a_hundred_ids_each() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_ids_that_are_only_counted_may_be_of_any_card(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    steer = PreferredAllocation.prefer
+    prefer = PreferredAllocation.prefer
 
     async def not_for_memory(
         self: PreferredAllocation,
@@ -71,7 +71,9 @@ async def test_ids_that_are_only_counted_may_be_of_any_card(seed: int, monkeypat
     ) -> list[str]:
         if resource == BLOCKS:
             return []
-        return await steer(self, resource, available=available, must_include=must_include, size=size, distinct=distinct)
+        return await prefer(
+            self, resource, available=available, must_include=must_include, size=size, distinct=distinct
+        )
 
     monkeypatch.setattr(PreferredAllocation, "prefer", not_for_memory)
     async with world(seed=seed) as w:

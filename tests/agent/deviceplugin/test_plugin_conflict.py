@@ -46,8 +46,8 @@ async def rivals(
         async with KubeClient(server.credentials()) as client:
             events = EventRecorder(client, "test")
             sending = asyncio.create_task(events.run())
-            stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB, dialects=dialects))
-            yield PluginConflicts(client, stock, events, node=NODE, plugins=folder), server, events
+            current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB, dialects=dialects))
+            yield PluginConflicts(client, current_catalog, events, node=NODE, plugins=folder), server, events
             sending.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sending

@@ -39,8 +39,8 @@ async def test_cards_are_withdrawn_before_a_stop_and_offered_when_kubelet_listen
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         await publish(client)
         registered = asyncio.Event()
-        stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
-        availability = Availability(client, stock, registered=registered, sleep=sleep)
+        current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
+        availability = Availability(client, current_catalog, registered=registered, sleep=sleep)
         assert await usable(client) == [True, True]
         await availability.withdraw()
         assert await usable(client) == [False, False]
@@ -69,9 +69,9 @@ async def test_a_stop_waits_until_kubelet_has_admitted_who_is_bound_but_not_fore
 
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         await publish(client)
-        stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
+        current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
         availability = Availability(
-            client, stock, registered=asyncio.Event(), arriving=arriving, sleep=sleep, clock=lambda: now
+            client, current_catalog, registered=asyncio.Event(), arriving=arriving, sleep=sleep, clock=lambda: now
         )
         await availability.withdraw()
         assert round((now - 101.0) / 0.1) in (waits, waits + 1)

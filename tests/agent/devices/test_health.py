@@ -201,41 +201,45 @@ def made(
     *,
     rules: HealthRules = HealthRules(),  # noqa: B008
 ) -> tuple[HealthMonitor, CurrentCatalog, Record]:
-    stock, record = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB)), Record()
-    return HealthMonitor(driver, stock, record, rules=rules, clock=clock, wall=lambda: 1e9 + clock()), stock, record
+    current_catalog, record = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB)), Record()
+    return (
+        HealthMonitor(driver, current_catalog, record, rules=rules, clock=clock, wall=lambda: 1e9 + clock()),
+        current_catalog,
+        record,
+    )
 
 
 def answers(*cards: Card) -> Readings:
     return Readings(tuple(HealthReading(index=c.index, card=c) for c in cards))
 
 
-def healthy(stock: CurrentCatalog) -> dict[CardUUID, bool]:
-    return {c.uuid: c.healthy for c in stock.catalog.cards}
+def healthy(current_catalog: CurrentCatalog) -> dict[CardUUID, bool]:
+    return {c.uuid: c.healthy for c in current_catalog.catalog.cards}
 
 
 def test_a_driver_that_hangs_costs_the_card_that_it_was_asked_about(driver: Silent) -> None:
-    health, stock, record = made(driver, Time())
+    health, current_catalog, record = made(driver, Time())
     health.take(answers(A, B))
     health.take(None)
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}, "nobody knows which"
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}, "nobody knows which"
     driver.hanging = A.uuid
     health.take(None)
-    assert healthy(stock) == {A.uuid: False, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: False, B.uuid: True}
     assert health.verdict(A.uuid).reason == "DriverHangs"
     health.take(answers(A, B))
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}
     assert record.turns == [(A.uuid, False), (A.uuid, True)]
 
 
 def test_a_card_that_is_not_listed_any_more_stays_sick_for_a_while_and_leaves(driver: Silent) -> None:
     clock = Time()
-    health, stock, _ = made(driver, clock)
+    health, current_catalog, _ = made(driver, clock)
     health.take(answers(A, B))
     health.take(answers(A))
-    assert healthy(stock) == {A.uuid: True, B.uuid: False}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: False}
     clock.now += HealthRules().forgotten
     health.take(answers(A))
-    assert healthy(stock) == {A.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: True}
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.999])
@@ -264,34 +268,34 @@ def at(clock: Time) -> Callable[[], float]:
 
 
 def test_a_new_card_is_offered_at_once(driver: Silent) -> None:
-    health, stock, _ = made(driver, Time())
+    health, current_catalog, _ = made(driver, Time())
     health.take(answers(A, B, card(2)))
-    assert len(healthy(stock)) == 3
+    assert len(healthy(current_catalog)) == 3
 
 
 def test_a_card_for_which_there_are_no_device_ids_left_does_not_hide_how_the_others_are(driver: Silent) -> None:
-    health, stock, _ = made(driver, Time())
+    health, current_catalog, _ = made(driver, Time())
     huge = Card(uuid=CardUUID("GPU-huge"), index=2, model=A.model, memory=MiB(MAX_PER_RESOURCE * 1024))
     health.take(answers(A, B, huge))
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}
     health.take(answers(A, huge))
-    assert healthy(stock) == {A.uuid: True, B.uuid: False}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: False}
 
 
 def test_a_catalog_that_does_not_change_is_not_published_again(driver: Silent) -> None:
-    health, stock, _ = made(driver, Time())
-    before = stock.catalog
+    health, current_catalog, _ = made(driver, Time())
+    before = current_catalog.catalog
     for _ in range(3):
         health.take(answers(A, B))
-    assert stock.catalog is before
+    assert current_catalog.catalog is before
 
 
 def test_one_failure_of_the_driver_costs_nobody_anything(driver: Silent) -> None:
-    health, stock, _ = made(driver, Time())
+    health, current_catalog, _ = made(driver, Time())
     health.take(answers(A, B))
     health.take(Failed("not now"))
     health.take(answers(A, B))
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}
 
 
 _hurt = st.one_of(
@@ -319,18 +323,18 @@ def test_whatever_happens_to_one_card_another_that_answers_stays_healthy(
 ) -> None:
     clock, driver = Time(), Silent()
     driver.hanging = A.uuid
-    health, stock, record = made(driver, clock)
+    health, current_catalog, record = made(driver, clock)
     for pause, report in steps:
         clock.now += pause
         health.take(report)
         if isinstance(report, Failed):
             health.take(answers(A, B))  # once is no sickness
-        assert healthy(stock)[B.uuid]
+        assert healthy(current_catalog)[B.uuid]
     assert B.uuid not in dict(record.turns)
     for _ in range(2):
         clock.now += HealthRules().replace + HealthRules().watched_most
         health.take(answers(A, B))
-    assert healthy(stock) | {A.uuid: True} == healthy(stock)
+    assert healthy(current_catalog) | {A.uuid: True} == healthy(current_catalog)
 
 
 def sick(card: Card, **fields: Any) -> ExtendedResource:
@@ -341,7 +345,7 @@ def sick(card: Card, **fields: Any) -> ExtendedResource:
 
 def test_what_stands_in_the_objects_is_believed_once_and_not_after_a_reboot(driver: Silent) -> None:
     clock = Time()
-    health, stock, _ = made(driver, clock)
+    health, current_catalog, _ = made(driver, clock)
     health.take(answers(A, B))
     since, until = health.stamp(clock.now - 60), health.stamp(clock.now + 60)
     before_boot = health.stamp(-60)
@@ -351,15 +355,15 @@ def test_what_stands_in_the_objects_is_believed_once_and_not_after_a_reboot(driv
             sick(B, last_transition_time=before_boot, returns_at=until),
         ]
     )
-    assert healthy(stock) == {A.uuid: False, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: False, B.uuid: True}
     clock.now += 61
     health.take(answers(A, B))
     health.adopt([sick(A, last_transition_time=since, returns_at=health.stamp(clock.now + 60))])
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}, "our own words, read back late"
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}, "our own words, read back late"
 
 
 def test_hostile_objects_are_passed_over(driver: Silent, caplog: pytest.LogCaptureFixture) -> None:
-    health, stock, _ = made(driver, Time())
+    health, current_catalog, _ = made(driver, Time())
     silent = HealthReading(index=7, card=None, silence=Silence.LOST)
     health.take(Readings((*answers(A, B).cards, silent)))
     broken = from_card(card(7, -1), NODE)
@@ -370,5 +374,5 @@ def test_hostile_objects_are_passed_over(driver: Silent, caplog: pytest.LogCaptu
                 sick(B, last_transition_time="yesterday", returns_at="tomorrow"),
             ]
         )
-    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}
     assert "card object ignored" in caplog.text

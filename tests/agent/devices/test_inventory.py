@@ -73,14 +73,14 @@ async def running(
     served: frozenset[str] | None = None,
     sleep: Callable[[float], Awaitable[None]] = no_wait,
 ) -> AsyncGenerator[CurrentCatalog, None]:
-    stock = CurrentCatalog(Catalog.of(driver.cards(), MemoryUnit.GiB))
-    health = HealthMonitor(driver, stock, Nobody(), rules=HealthRules(forgotten=0.0), interval=0.01)
+    current_catalog = CurrentCatalog(Catalog.of(driver.cards(), MemoryUnit.GiB))
+    health = HealthMonitor(driver, current_catalog, Nobody(), rules=HealthRules(forgotten=0.0), interval=0.01)
     async with KubeClient(server.credentials()) as client:
         events = EventRecorder(client, "fractile-agent")
-        inventory = Inventory(client, stock, health, events, node=NODE, served=served, sleep=sleep)
+        inventory = Inventory(client, current_catalog, health, events, node=NODE, served=served, sleep=sleep)
         tasks = [asyncio.create_task(work.run()) for work in (health, inventory, events)]
         try:
-            yield stock
+            yield current_catalog
         finally:
             for task in tasks:
                 task.cancel()
@@ -153,11 +153,11 @@ async def test_a_card_that_is_taken_out_leaves_and_comes_back_by_itself() -> Non
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
         driver = Cards(A, B)
-        async with running(driver, server) as stock:
+        async with running(driver, server) as current_catalog:
             await until(server, A.uuid.lower(), B.uuid.lower())
-            before = stock.catalog
+            before = current_catalog.catalog
             driver.present = [A]
-            changed = await asyncio.wait_for(stock.changed(before), 10)
+            changed = await asyncio.wait_for(current_catalog.changed(before), 10)
             assert [c.uuid for c in changed.cards] == [A.uuid]
             await until(server, A.uuid.lower())
             driver.present = [A, B]
@@ -168,14 +168,14 @@ async def test_a_driver_that_fails_for_long_makes_its_cards_unhealthy_until_it_a
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
         driver = Cards(A, B)
-        async with running(driver, server) as stock:
+        async with running(driver, server) as current_catalog:
             await until(server, A.uuid.lower(), B.uuid.lower())
-            before = stock.catalog
+            before = current_catalog.catalog
             driver.present = None
-            failing = await asyncio.wait_for(stock.changed(before), 10)
+            failing = await asyncio.wait_for(current_catalog.changed(before), 10)
             assert [(c.uuid, c.healthy) for c in failing.cards] == [(A.uuid, False), (B.uuid, False)]
             driver.present = [A, B]
-            again = await asyncio.wait_for(stock.changed(failing), 10)
+            again = await asyncio.wait_for(current_catalog.changed(failing), 10)
             assert again.cards == before.cards
             assert len(objects(server)) == 2
 
@@ -257,9 +257,9 @@ async def test_a_device_that_is_no_gpu_is_not_taken_for_a_card_that_does_not_ans
         spec = {"nodeName": NODE, "deviceID": "hca.n1", "index": A.index, "model": "m", "type": "infiniband"}
         meta = {"name": "hca.n1", "labels": {"fractile.dev/node": NODE}}
         server.create(paths.extended_resources(), {"metadata": meta, "spec": spec})
-        async with running(OneIsSilent(B), server) as stock:
+        async with running(OneIsSilent(B), server) as current_catalog:
             await until(server, B.uuid.lower())
-            assert [c.uuid for c in stock.catalog.cards] == [B.uuid]
+            assert [c.uuid for c in current_catalog.catalog.cards] == [B.uuid]
 
 
 def pretender(server: FakeApiServer, name: str, device: str, *, label: str) -> None:
@@ -274,10 +274,10 @@ async def test_an_object_of_another_node_that_bears_our_label_is_no_card_of_ours
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
         pretender(server, "gpu-theirs", "GPU-THEIRS", label=NODE)
-        async with running(OneIsSilent(B), server) as stock:
+        async with running(OneIsSilent(B), server) as current_catalog:
             await until(server, B.uuid.lower(), "gpu-theirs")
             await asyncio.sleep(0.1)  # several rounds
-            assert [c.uuid for c in stock.catalog.cards] == [B.uuid]
+            assert [c.uuid for c in current_catalog.catalog.cards] == [B.uuid]
         assert not any("gpu-theirs" in write for write in server.writes())
 
 
@@ -309,11 +309,11 @@ async def test_a_device_of_the_file_has_an_object_beside_those_of_the_cards() ->
     told = device_file.decode('{"version": 1, "devices": [{"id": "A_b", "type": "fpga"}]}', "f", node=NODE)
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
-        async with running(Cards(A), server) as stock:
+        async with running(Cards(A), server) as current_catalog:
             await until(server, A.uuid.lower())
-            stock.update(stock.catalog.with_others(told.offers))
+            current_catalog.update(current_catalog.catalog.with_others(told.offers))
             await until(server, A.uuid.lower(), "a-b.n1")
             made = json.loads(json.dumps(objects(server)["a-b.n1"]["spec"]))
             assert (made["type"], made["deviceID"], made["properties"]["nodeName"]) == ("fpga", "A_b.n1", "n1")
-            stock.update(stock.catalog.with_others(()))
+            current_catalog.update(current_catalog.catalog.with_others(()))
             await until(server, A.uuid.lower())

@@ -24,10 +24,10 @@ class Scene:
         self.file = folder / "devices.json"
         self.clock = Clock()
         self.held: set[CardUUID] | None = set()
-        self.stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
+        self.current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.MiB))
         self.follower = DeviceFile(
             self.file,
-            self.stock,
+            self.current_catalog,
             node=NODE,
             others=lambda uuid: SICK if uuid == CARD else HEALTHY,
             holders=lambda: self.held,
@@ -41,7 +41,7 @@ class Scene:
 
     @property
     def offered(self) -> dict[str, bool]:
-        return {o.uuid: o.device.healthy for o in self.stock.catalog.others}
+        return {o.uuid: o.device.healthy for o in self.current_catalog.catalog.others}
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def scene(tmp_path: Path) -> Scene:
 def test_devices_come_and_go_as_the_file_says(scene: Scene) -> None:
     scene.says({})
     assert scene.offered == {DEVICE: True}
-    assert dict(scene.stock.catalog.devices(DEVICE_SLOT)) == {f"{DEVICE}::0": True}
-    assert scene.stock.catalog.cards == tuple(CARDS)
+    assert dict(scene.current_catalog.catalog.devices(DEVICE_SLOT)) == {f"{DEVICE}::0": True}
+    assert scene.current_catalog.catalog.cards == tuple(CARDS)
     scene.says({"shares": 3}, {"id": "other"})
     assert set(scene.offered) == {DEVICE, f"other.{NODE}"}
-    assert len(list(scene.stock.catalog.devices(DEVICE_SLOT))) == 4
+    assert len(list(scene.current_catalog.catalog.devices(DEVICE_SLOT))) == 4
     scene.says()
     assert scene.offered == {}
 
@@ -82,11 +82,11 @@ def test_a_file_that_is_not_there_or_makes_no_sense_leaves_things_as_they_are(
 
 def test_a_file_that_did_not_change_is_not_taken_over_again(scene: Scene) -> None:
     scene.says({})
-    before = scene.stock.catalog
+    before = scene.current_catalog.catalog
     scene.follower.look()
     scene.file.write_text(scene.file.read_text() + "\n")
     scene.follower.look()
-    assert scene.stock.catalog is before
+    assert scene.current_catalog.catalog is before
 
 
 def test_a_sick_device_says_why_and_since_when_and_comes_back(scene: Scene) -> None:
@@ -110,9 +110,9 @@ def test_of_cards_somebody_else_knows(scene: Scene) -> None:
 
 def test_properties_that_change_under_a_pod_change_the_device_and_keep_its_id(scene: Scene) -> None:
     scene.says({"properties": {"rate": "400Gb/s"}})
-    (before,) = scene.stock.catalog.others
+    (before,) = scene.current_catalog.catalog.others
     scene.says({"properties": {"rate": "200Gb/s"}})
-    (after,) = scene.stock.catalog.others
+    (after,) = scene.current_catalog.catalog.others
     assert (before.device.property("rate"), after.device.property("rate")) == ("400Gb/s", "200Gb/s")
     assert before.uuid == after.uuid
 

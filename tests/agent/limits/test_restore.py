@@ -52,7 +52,7 @@ class Node:
             kubelet,
             s.pods,
             s.journal,
-            s.stock,
+            s.current_catalog,
             events,
             isolation=Isolation(s.client, node=NODE),
             restored=self._count,

@@ -98,9 +98,9 @@ async def test_the_real_arbiter_is_understood(folder: Path, native: Path) -> Non
         *("setpriv", "--pdeathsig", "KILL", program, "--slices", folder / "slices"), stderr=subprocess.DEVNULL
     )
     try:
-        turns = ArbiterClient(folder / "arbiter.sock")
+        arbiter = ArbiterClient(folder / "arbiter.sock")
         async with asyncio.timeout(10):
-            while (status := await turns.status()) is None:  # noqa: ASYNC110
+            while (status := await arbiter.status()) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     finally:
         process.terminate()

@@ -37,18 +37,18 @@ OPEN = PageRequest("/metrics", {"accept": "application/openmetrics-text; version
 async def usage(tmp_path: Path) -> AsyncGenerator[UsageLoop]:
     """Of a node without containers; nothing of it reaches an API server."""
     async with KubeClient(Credentials("http://127.0.0.1:1")) as client:
-        stock = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB))
+        current_catalog = CurrentCatalog(Catalog.of(CARDS, MemoryUnit.GiB))
         pods = NodePods(client, node=NODE, unit=MemoryUnit.GiB)
         events = EventRecorder(client, "test")
         journal = Journal(tmp_path / "slices", new_token=lambda: "t")
         spared = Spared(client, (), Kubelet(tmp_path / "none.sock", tmp_path / "none").record)
         yield UsageLoop(
             Eye(Slices(journal), None, ProcFs(), enforced=True),
-            stock=stock,
+            current_catalog=current_catalog,
             pods=pods,
             audit=OutsideAudit(client, events, Owners(client, pods), spared, Ender(), policy="warn"),
             beyond=BeyondWriter(journal),
-            turns=ArbiterClient(tmp_path / "arbiter.sock"),
+            arbiter=ArbiterClient(tmp_path / "arbiter.sock"),
             departed=lambda: (Granted("t", tmp_path, 1.0, LIMITS),),
         )
 

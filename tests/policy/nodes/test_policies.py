@@ -132,13 +132,13 @@ def test_a_pod_that_asks_for_nothing_counts_as_kube_scheduler_counts_it() -> Non
 
 def test_random_draws_other_nodes_and_devices_for_every_decision_and_misses_none() -> None:
     v = view(*[node(1000, 1000) for _ in range(4)])
-    board = ScoreCache(v, POLICIES["random"], scoring_of(v, MIX))
-    drawn = [board.best(HALF, n) for n in range(400)]
+    score_cache = ScoreCache(v, POLICIES["random"], scoring_of(v, MIX))
+    drawn = [score_cache.best(HALF, n) for n in range(400)]
 
     counts = {c: drawn.count(c) for c in drawn}
     assert len(counts) == 8
     assert all(20 < n < 90 for n in counts.values())  # 50 each, deviation 6.6
-    assert drawn == [board.best(HALF, n) for n in range(400)]
+    assert drawn == [score_cache.best(HALF, n) for n in range(400)]
 
 
 def test_scores_add_up_in_hundredths_of_a_gpu_a_point_and_the_device_is_the_first_ones() -> None:
@@ -251,7 +251,7 @@ def test_a_pod_that_fits_nowhere_gets_nothing() -> None:
     assert [best(name, TWO, node(1000, 999), node(1000)) for name in POLICIES] == [None] * len(POLICIES)
 
 
-# --- the board keeps scores; it must never be seen -------------------------------------------------------------------
+# --- the score cache must never change a result ---------------------------------------------------------------------
 
 asks = st.sampled_from(
     [HALF, ONE, TWO, NO_GPU, TaskDemand(2_000, 9_000, 1, 160), TaskDemand(8_000, 64, 1, 810, ("V100",))]
@@ -292,14 +292,14 @@ def test_a_board_that_remembers_chooses_as_one_that_begins_anew(
     """However little it may remember."""
     v = view(*some)
     scoring = scoring_of(v, MIX)
-    board = ScoreCache(v, POLICIES[name], scoring, classes=classes, log=log)
+    score_cache = ScoreCache(v, POLICIES[name], scoring, classes=classes, log=log)
     for number, ask in enumerate(wanted):
-        chosen = board.best(ask, number)
+        chosen = score_cache.best(ask, number)
 
         assert chosen == _plainly(v, POLICIES[name], scoring, ask, number)
         if chosen is not None:
             _take(v, ask, chosen)
-            board.changed(chosen.row)
+            score_cache.changed(chosen.row)
             assert (v.cpu_left[chosen.row], v.memory_left[chosen.row]) >= (0, 0)
             assert v.gpu_left[chosen.row].min() >= -1
 
@@ -320,7 +320,7 @@ def _plainly(v: View, policy: Policy, scoring: ScoringContext, ask: TaskDemand, 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_many_nodes_of_which_many_are_equal_are_scored_each_for_itself(name: str) -> None:
-    """Above 64 nodes a board scores equal ones once; what makes a difference to any policy must make them unequal."""
+    """Above 64 nodes a cache scores equal ones once; what makes a difference to any policy must make them unequal."""
     half = [
         *[
             node(500, 1000, kinds={1: 1}, cpu_left=cpu, memory_left=memory)

@@ -117,7 +117,7 @@ class OutsideAudit:
         self.evictions = 0
 
     @property
-    def doubtful(self) -> bool:
+    def unconfirmed(self) -> bool:
         """Whether another poll should follow soon, to confirm a finding."""
         return any(case.looks == 1 for case in self._cases.values())
 
@@ -151,7 +151,7 @@ class OutsideAudit:
     def beyond(self) -> Beyond:
         """Bytes of the confirmed findings, by container and card."""
         found: dict[Part, int] = {}
-        doubtful: set[Part] = set()
+        unconfirmed: set[Part] = set()
         for case in self._cases.values():
             finding = case.finding
             if finding.granted is None or not finding.beyond:
@@ -160,8 +160,8 @@ class OutsideAudit:
             if case.looks > 1:
                 found[part] = found.get(part, 0) + finding.beyond
             else:
-                doubtful.add(part)
-        return Beyond(found, frozenset(doubtful))
+                unconfirmed.add(part)
+        return Beyond(found, frozenset(unconfirmed))
 
     def observe(self, findings: Sequence[Finding]) -> None:
         """Compare with the poll before."""

@@ -39,7 +39,7 @@ class Allocator:
     def __init__(
         self,
         journal: Journal,
-        steer: PreferredAllocation,
+        preferred_allocation: PreferredAllocation,
         *,
         library: LibraryVersion | None = None,
         isolation: Isolation | None = None,
@@ -47,7 +47,7 @@ class Allocator:
         clock: Clock = time.monotonic,
     ) -> None:
         self._journal = journal
-        self._steer = steer
+        self._preferred_allocation = preferred_allocation
         self._library = library
         self._isolation = isolation
         self._virtual_manager = virtual_manager
@@ -81,7 +81,7 @@ class Allocator:
         self, resource: str, ids: list[str], held: Mapping[CardUUID, int], catalog: Catalog, started: float
     ) -> dp.ContainerAllocateResponse:
         wanted = frozenset(ids)
-        facts = await self._steer.facts(resource, wanted)
+        facts = await self._preferred_allocation.facts(resource, wanted)
         token = self._journal.new_token()
         try:
             await asyncio.to_thread(self._journal.create, token, resource, wanted)

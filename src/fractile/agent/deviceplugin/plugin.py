@@ -1,4 +1,4 @@
-"""The gRPC service of one resource: turns kubelet's messages into calls of steer, allocate and prestart, and back.
+"""The gRPC service of one resource: kubelet's messages as calls of our preferred_allocation, allocate and prestart.
 
 It makes no decisions itself. A request may hold several containers, although kubelet sends one at a time.
 """
@@ -30,14 +30,14 @@ class Plugin:
         self,
         resource: str,
         *,
-        stock: CurrentCatalog,
-        steer: PreferredAllocation,
+        current_catalog: CurrentCatalog,
+        preferred_allocation: PreferredAllocation,
         allocator: Allocator,
         prestart: PreStart,
     ) -> None:
         self.resource = resource
-        self._stock = stock
-        self._steer = steer
+        self._current_catalog = current_catalog
+        self._preferred_allocation = preferred_allocation
         self._allocator = allocator
         self._prestart = prestart
 
@@ -63,9 +63,9 @@ class Plugin:
         watch.began.set()
         try:
             while True:
-                catalog = self._stock.catalog
+                catalog = self._current_catalog.catalog
                 yield _devices(catalog, self.resource)
-                await self._stock.changed(catalog)
+                await self._current_catalog.changed(catalog)
         finally:
             watch.ended.set()
 
@@ -74,12 +74,12 @@ class Plugin:
     ) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()
         for asked in request.container_requests:
-            chosen = await self._steer.prefer(
+            chosen = await self._preferred_allocation.prefer(
                 self.resource,
                 available=list(asked.available_deviceIDs),
                 must_include=list(asked.must_include_deviceIDs),
                 size=asked.allocation_size,
-                distinct=self._stock.catalog.distinct(self.resource),
+                distinct=self._current_catalog.catalog.distinct(self.resource),
             )
             answer.container_responses.add(deviceIDs=chosen)
         return answer
@@ -88,7 +88,9 @@ class Plugin:
         answer = dp.AllocateResponse()
         for asked in request.container_requests:
             try:
-                given = await self._allocator.allocate(self.resource, list(asked.devices_ids), self._stock.catalog)
+                given = await self._allocator.allocate(
+                    self.resource, list(asked.devices_ids), self._current_catalog.catalog
+                )
             except WireError as e:
                 log.warning("allocate refused resource=%s reason=%s", self.resource, e)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))

@@ -48,7 +48,7 @@ class PluginConflicts:
     def __init__(
         self,
         client: KubeClient,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         events: EventRecorder,
         *,
         node: NodeName,
@@ -56,7 +56,7 @@ class PluginConflicts:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._events = events
         self._node = node
         self._plugins = plugins
@@ -81,7 +81,7 @@ class PluginConflicts:
 
     def look(self) -> dict[str, str]:
         """The other server of each of our resources now, by resource; blocks on files and sockets for a moment."""
-        catalog = self._stock.catalog
+        catalog = self._current_catalog.catalog
         found = dict.fromkeys(self._strange(catalog), _SOMEBODY)
         for name, (resource, who) in SOCKETS.items():
             if resource in catalog.resources and _answers(self._plugins / name):

@@ -28,7 +28,7 @@ from fractile.wire.fractile.device_ids import split
 
 _BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
 _AGAIN = 0.25  # seconds until an unavailable API server is called again
-_REMEMBERED = 256  # steered sets; a node runs 110 pods
+_REMEMBERED = 256  # preferred sets; a node runs 110 pods
 _UNSEEN = 60.0  # seconds until the watch has surely shown a pod that kubelet admits
 
 log = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 _Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: 8,000 ids take 1 kB instead of 1 MB
 
 
-class _Steered(msgspec.Struct):
+class _Preferred(msgspec.Struct):
     uid: PodUID
     until: float  # by our clock; after it, it counts only while the pod exists
     ids: _Mask
     request: PodRequest
-    container: ContainerRequest  # the one steered for; once given, the last one that got some of the ids
+    container: ContainerRequest  # the one that was admitted; once given, the last one that got some of the ids
     given: bool = False
 
     @property
@@ -59,7 +59,7 @@ class _Steered(msgspec.Struct):
 
 
 class PreferredAllocation:
-    """Answers for all resources, and remembers for which pod's total it steered which ids. ``room``: what the pods of
+    """Answers for all resources, and remembers for which pod it preferred which ids. ``room``: what the pods of
     the node leave of each card, in the card's own unit."""
 
     def __init__(
@@ -76,7 +76,7 @@ class PreferredAllocation:
         self._room = room
         self._clock = clock
         self._sleep = sleep
-        self._steered: dict[str, deque[_Steered]] = {}
+        self._preferred: dict[str, deque[_Preferred]] = {}
 
     async def prefer(
         self, resource: str, *, available: list[str], must_include: list[str], size: int, distinct: bool = False
@@ -103,12 +103,12 @@ class PreferredAllocation:
     async def facts(self, resource: str, ids: frozenset[str]) -> Facts:
         """What is known of the container that gets these ids.
 
-        A container that took over an init container's ids was never steered, but these ids were, for its pod
-        (evidence/kubelet.md#init-containers). Kubelet's order usually identifies it; it is looked up only if that
-        fails, since a pod may have hundreds of containers, and if that fails too the pod's sum is still known.
+        Kubelet did not ask about a container that took over an init container's ids, but these ids were preferred for
+        its pod (evidence/kubelet.md#init-containers). Kubelet's order usually identifies it; it is looked up only if
+        that fails, since a pod may have hundreds of containers, and if that fails too the pod's sum is still known.
         """
         mask = _mask(ids)
-        known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
+        known = next((s for s in self._preferred.get(resource, ()) if _within(mask, s.ids)), None)
         if known is not None and not known.given and known.ids == mask:
             known.given = True
             return known.facts
@@ -141,13 +141,13 @@ class PreferredAllocation:
     def _remember(self, resource: str, ids: _Mask, asking: AdmittedContainer | Unknown) -> None:
         """Remember the ids for their new owner. Ids given out again no longer belong to the earlier one, and those of
         pods that are gone are forgotten: a set of 32,000 ids is 4 kB."""
-        before, now = self._steered.get(resource, ()), self._clock()
+        before, now = self._preferred.get(resource, ()), self._clock()
         there = (s for s in before if _disjoint(s.ids, ids) and (now < s.until or self._pods.by_uid(s.uid)))
         kept = deque(there, maxlen=_REMEMBERED)
         if isinstance(asking, AdmittedContainer):
             uid, until = PodUID(asking.pod.metadata.uid), now + _UNSEEN
-            kept.append(_Steered(uid, until, ids, asking.request, asking.container))
-        self._steered[resource] = kept
+            kept.append(_Preferred(uid, until, ids, asking.request, asking.container))
+        self._preferred[resource] = kept
 
 
 def _passes(error: FractileError) -> bool:

@@ -4,8 +4,9 @@ Failure rule: closed. If anything is missing or does not fit, the container does
 pod's events, and kubelet calls again: a refusal loses nothing (evidence/kubelet.md#refusals).
 
 Kubelet may have chosen other cards than the placement names: it reuses an init container's devices without a call, and
-steering fails while the API server is away. Then the real cards are reported in ``fractile.dev/kubelet-choice``; the
-control plane moves the ledger if they fit and rewrites the placement, and only then does the container start.
+while the API server is away, GetPreferredAllocation does not know the placement. Then the real cards are reported in
+``fractile.dev/kubelet-choice``; the control plane moves the ledger if they fit and rewrites the placement, and only
+then does the container start.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ class PreStart:
         pods: NodePods,
         granter: LimitsWriter,
         assigned: Assigned,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         *,
         library_content: LibraryContent | None = None,
         precedence: Precedence | None = None,
@@ -76,7 +77,7 @@ class PreStart:
         self._pods = pods
         self._granter = granter
         self._assigned = assigned
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._library = library_content or LibraryContent()
         self._precedence = precedence
         self._runtimes = runtimes
@@ -150,7 +151,7 @@ class PreStart:
         placement = self._placement(owned)
         if isinstance(placement, Denied):
             return placement
-        real = _real(owned, placement, self._stock.catalog)
+        real = _real(owned, placement, self._current_catalog.catalog)
         if isinstance(real, Denied):
             return real
         if _agree(placement, real):
@@ -199,7 +200,7 @@ class PreStart:
         for charge in (*against.charges, *mine):
             used.setdefault(charge.card, []).append(charge)
         for charge in mine:
-            card = self._stock.catalog.card(charge.card)
+            card = self._current_catalog.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
             denied = too_much(card, used[card.uuid], charge, owned.request.key)

@@ -79,7 +79,7 @@ class Availability:
     def __init__(
         self,
         client: KubeClient,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         *,
         registered: asyncio.Event,
         known: asyncio.Event | None = None,
@@ -93,7 +93,7 @@ class Availability:
         clock: Clock = time.monotonic,
     ) -> None:
         self._client = client
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._ready = (registered, known) if known else (registered,)
         self._isolation = ENFORCED if enforced else NOT_ENFORCED
         self._verdict = verdict
@@ -113,7 +113,7 @@ class Availability:
         """Work until cancelled."""
         self._withdrawn = False
         while True:
-            catalog = self._stock.catalog
+            catalog = self._current_catalog.catalog
             if await self._write(catalog.all):
                 await self._next(catalog)
             else:
@@ -124,7 +124,7 @@ class Availability:
         self._withdrawn = True
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._write(self._stock.catalog.all)
+                await self._write(self._current_catalog.catalog.all)
         except TimeoutError:
             log.warning("cards not withdrawn reason=%r", "the API server does not answer")
             return
@@ -143,7 +143,10 @@ class Availability:
 
     async def _next(self, catalog: Catalog) -> None:
         """Wait until something changes, or a round has passed."""
-        waits = {asyncio.ensure_future(self._stock.changed(catalog)), asyncio.ensure_future(self._forgotten(catalog))}
+        waits = {
+            asyncio.ensure_future(self._current_catalog.changed(catalog)),
+            asyncio.ensure_future(self._forgotten(catalog)),
+        }
         if not self._all_ready():
             waits.add(asyncio.ensure_future(self._readiness(catalog)))
         try:

@@ -56,7 +56,7 @@ class HealthMonitor:
     def __init__(
         self,
         driver: Driver,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         told: HealthListener,
         *,
         rules: HealthRules,
@@ -67,13 +67,13 @@ class HealthMonitor:
         self.first = asyncio.Event()
         self.adopted = asyncio.Event()
         self._driver = driver
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._told = told
         self._rules = rules
         self._interval = interval
         self._clock = clock
         self._since_1970 = wall() - clock()
-        self._cards: dict[CardUUID, Card] = {c.uuid: c for c in stock.catalog.cards}
+        self._cards: dict[CardUUID, Card] = {c.uuid: c for c in current_catalog.catalog.cards}
         self._states: dict[CardUUID, CardHealth] = {}
         self._silent: dict[int, HealthReading] = {}  # by index, of cards that were never identified here
         self._remembered: set[CardUUID] = set()
@@ -191,7 +191,7 @@ class HealthMonitor:
             if was.healthy is not now.healthy:
                 self._told.turned(card, now)
         cards = sorted((self._marked(card) for card in self._cards.values()), key=lambda c: (c.index, c.uuid))
-        present = self._stock.catalog
+        present = self._current_catalog.catalog
         if tuple(cards) == present.cards:
             return
         try:
@@ -205,7 +205,7 @@ class HealthMonitor:
             if tuple(cards) == present.cards:
                 return
             catalog = present.with_cards(cards)
-        self._stock.update(catalog)
+        self._current_catalog.update(catalog)
         sick = sum(not c.healthy for c in cards)
         log.info("cards changed count=%d before=%d sick=%d", len(cards), len(present.cards), sick)
 

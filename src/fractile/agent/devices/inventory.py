@@ -56,7 +56,7 @@ class Inventory:
     def __init__(
         self,
         client: KubeClient,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         health: HealthMonitor,
         events: EventRecorder,
         *,
@@ -66,7 +66,7 @@ class Inventory:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._health = health
         self._events = events
         self._node = node
@@ -91,7 +91,7 @@ class Inventory:
         node = await self._client.get(paths.node(self._node), Node)
         found = await self._present()
         self._health.adopt(r for r in found if r.spec.type == GPU)
-        catalog = self._stock.catalog
+        catalog = self._current_catalog.catalog
         present = {r.metadata.name: r for r in found}
         refused = [
             e for card in catalog.all if (e := await self._put(node, card, present.pop(object_name(card.uuid), None)))
@@ -151,7 +151,7 @@ class Inventory:
 
     async def _another(self, than: Catalog) -> bool:
         """Whether the catalog has changed; waits for it until the next check."""
-        waits = [asyncio.ensure_future(self._stock.changed(than)), asyncio.ensure_future(self._sleep(_LOOK))]
+        waits = [asyncio.ensure_future(self._current_catalog.changed(than)), asyncio.ensure_future(self._sleep(_LOOK))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             return waits[0].done()

@@ -40,7 +40,7 @@ class DeviceFile:
     def __init__(
         self,
         file: Path,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         *,
         node: NodeName,
         others: VerdictOf,
@@ -49,7 +49,7 @@ class DeviceFile:
         clock: Clock = time.monotonic,
     ) -> None:
         self._file = file
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._node = node
         self._others = others
         self._holders = holders
@@ -92,13 +92,13 @@ class DeviceFile:
 
     def _settle(self, told: DeviceFileContent) -> None:
         """Make the catalog match the file, plus the devices that it no longer names but pods still hold."""
-        present = self._stock.catalog
+        present = self._current_catalog.catalog
         removed = self._removed(told, present.others)
         catalog = present.with_others((*told.offers, *removed))
         sick = (*told.sick, *((o.uuid, HealthVerdict(False, _REMOVED, _why_removed(o.uuid))) for o in removed))
         self._sick = {uuid: self._since(uuid, verdict) for uuid, verdict in sick}
         if catalog.others != present.others:
-            self._stock.update(catalog)
+            self._current_catalog.update(catalog)
 
     def _removed(self, told: DeviceFileContent, before: Sequence[Offer]) -> list[Offer]:
         """The removed devices that are held, marked sick, so that no other pod gets them."""

@@ -54,7 +54,7 @@ class VirtualManager:
         self,
         journal: Journal,
         pods: NodePods,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         *,
         state: Path,
         processes: ProcFs | None = None,
@@ -65,7 +65,7 @@ class VirtualManager:
     ) -> None:
         self._journal = journal
         self._running = RunningLimits(journal, pods)
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._processes = processes or ProcFs()
         self._cgroups = cgroups or CgroupTree()
         self._driver = driver_version(driver)
@@ -223,7 +223,7 @@ class VirtualManager:
                 await self._wake.wait()
 
     def _bus_ids(self, limits: ContainerLimits) -> tuple[str, ...]:
-        found = (self._stock.catalog.card(c.uuid) for c in limits.cards)
+        found = (self._current_catalog.catalog.card(c.uuid) for c in limits.cards)
         return tuple(card.pci_bus_id for card in found if card is not None)
 
     async def _called(self, visitor: Visitor, claim: vcuda.VDeviceRequest) -> ClaimAnswer:

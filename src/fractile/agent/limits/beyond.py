@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class Beyond(msgspec.Struct, frozen=True):
-    """Bytes held beyond the ledger. ``doubtful``: parts that only one poll shows; their pages are not lowered yet."""
+    """Bytes held beyond the ledger. ``unconfirmed``: parts that only one poll shows; their pages are not
+    lowered yet."""
 
     bytes: Mapping[Part, int]
-    doubtful: frozenset[Part] = frozenset()
+    unconfirmed: frozenset[Part] = frozenset()
 
 
 class BeyondWriter:
@@ -67,4 +68,4 @@ def corrected(token: str, limits: ContainerLimits, beyond: Beyond) -> ContainerL
 def _bytes(token: str, card: CardLimits, beyond: Beyond) -> int:
     part = token, card.uuid
     found = beyond.bytes.get(part, 0)
-    return max(found, card.unaccounted) if part in beyond.doubtful else found
+    return max(found, card.unaccounted) if part in beyond.unconfirmed else found

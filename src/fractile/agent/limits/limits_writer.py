@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 class LimitsWriter:
     """All its work is on files: run it in a thread."""
 
-    def __init__(self, journal: Journal, stock: CurrentCatalog) -> None:
+    def __init__(self, journal: Journal, current_catalog: CurrentCatalog) -> None:
         self._journal = journal
-        self._stock = stock
+        self._current_catalog = current_catalog
 
     def grant(
         self,
@@ -61,7 +61,7 @@ class LimitsWriter:
                     f"{SEATS} containers of this node hold a part of a card, and the arbiter has no more seats; "
                     "the container starts when another one has ended"
                 )
-            limits = limits_of(owned.request, container, placement, self._stock.catalog, flags=flags)
+            limits = limits_of(owned.request, container, placement, self._current_catalog.catalog, flags=flags)
             for token in tokens:
                 self._journal.change(token, partial(_granted, limits))
         return None

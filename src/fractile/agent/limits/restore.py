@@ -76,7 +76,7 @@ class Restorer:
         kubelet: Kubelet,
         pods: NodePods,
         journal: Journal,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         events: EventRecorder,
         *,
         isolation: Isolation | None = None,
@@ -89,7 +89,7 @@ class Restorer:
         self._kubelet = kubelet
         self._pods = pods
         self._journal = journal
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._events = events
         self._isolation = isolation
         self._restored = restored
@@ -151,7 +151,7 @@ class Restorer:
         if placement is None or seen.request is None or placement.node != self._pods.node:
             return []
         return [
-            _Bare(seen, asked, given, limits_of(seen.request, asked, placement, self._stock.catalog))
+            _Bare(seen, asked, given, limits_of(seen.request, asked, placement, self._current_catalog.catalog))
             for asked in seen.request.containers
             if (seen.request.uid, asked.container) not in known and not asked.request.shares
             if (given := placement.slices_for(asked))
@@ -159,7 +159,7 @@ class Restorer:
 
     def _agrees(self, one: _Bare, entry: Recorded) -> bool:
         """Whether the placement matches what kubelet gave to the container."""
-        cards = [*self._stock.catalog.all]
+        cards = [*self._current_catalog.catalog.all]
         held = table.slices_held(one.asked, count_by_card(sorted(entry.ids)), cards, given=one.given)
         return len(entry.ids) == one.asked.amount and same(one.given, held)
 

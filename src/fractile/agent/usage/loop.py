@@ -52,11 +52,11 @@ class UsageLoop:
         self,
         eye: Eye,
         *,
-        stock: CurrentCatalog,
+        current_catalog: CurrentCatalog,
         pods: NodePods,
         audit: OutsideAudit,
         beyond: BeyondWriter,
-        turns: ArbiterClient,
+        arbiter: ArbiterClient,
         leases: Leases | None = None,
         driven: Callable[[Iterable[str]], None] | None = None,
         departed: Callable[[], tuple[Granted, ...]] = tuple,
@@ -66,9 +66,9 @@ class UsageLoop:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._eye = eye
-        self._stock = stock
+        self._current_catalog = current_catalog
         self._pods = pods
-        self._turns = turns
+        self._arbiter = arbiter
         self._beyond = beyond
         self._leases = leases
         self._driven = driven
@@ -99,7 +99,7 @@ class UsageLoop:
                 running(look.granted, self._pods),
                 node=self._pods.node,
                 time=at,
-                cards=self._stock.catalog.cards,
+                cards=self._current_catalog.catalog.cards,
                 tally=self._tally,
                 outside=self.audit.outside,
                 arbiter=arbiter,
@@ -114,14 +114,14 @@ class UsageLoop:
             started = self._clock()
             await self.round()
             self.spent = self._clock() - started
-            await self._sleep(max(0.05, (_AGAIN if self.audit.doubtful else _ROUND) - self.spent))
+            await self._sleep(max(0.05, (_AGAIN if self.audit.unconfirmed else _ROUND) - self.spent))
 
     async def round(self) -> None:
         """One poll; if it takes too long, the last picture stays and the poll continues."""
         look = await self._look()
         if look is None:
             return
-        status = await self._turns.status()
+        status = await self._arbiter.status()
         for one in look.granted:
             last = look.ledgers[one.token][-1]
             if isinstance(last, Counters):

@@ -32,14 +32,16 @@ class NodeDevices:
             self._xids.open(options.kernel_log)
         self.health = HealthMonitor(
             driver,
-            known.stock,
+            known.current_catalog,
             HealthEvents(known.pods, known.events, suspects=self._xids),
             rules=options.rules,
             interval=options.look,
         )
         holders = NodeHolders(known.pods, lambda: known.departed.present)
         self._file = (
-            DeviceFile(options.devices, known.stock, node=options.node, others=self.health.verdict, holders=holders)
+            DeviceFile(
+                options.devices, known.current_catalog, node=options.node, others=self.health.verdict, holders=holders
+            )
             if options.devices is not None
             else None
         )
@@ -47,7 +49,7 @@ class NodeDevices:
             self._file.look()
         self.availability = Availability(
             client,
-            known.stock,
+            known.current_catalog,
             registered=calls.registrar.registered,
             known=self.health.adopted,
             enforced=options.installed is not None,
@@ -61,14 +63,16 @@ class NodeDevices:
         known, options = self._known, self._options
         inventory = Inventory(
             self._client,
-            known.stock,
+            known.current_catalog,
             self.health,
             known.events,
             node=options.node,
             served=options.dialects,
             strange=self.availability.forget,
         )
-        conflicts = PluginConflicts(self._client, known.stock, known.events, node=options.node, plugins=options.plugins)
+        conflicts = PluginConflicts(
+            self._client, known.current_catalog, known.events, node=options.node, plugins=options.plugins
+        )
         return (
             self.availability.run(),
             self.health.run(),

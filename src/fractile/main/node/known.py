@@ -33,7 +33,7 @@ class NodeKnowledge:
             driver.cards(), options.unit, slots=options.slots, dialects=options.dialects, others=options.others
         )
         self.resources = catalog.resources
-        self.stock = CurrentCatalog(catalog)
+        self.current_catalog = CurrentCatalog(catalog)
         self.journal = Journal(
             options.state / "slices", new_token=new_token, in_memory=_in_memory(options.shared_files, options.state)
         )

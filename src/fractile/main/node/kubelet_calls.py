@@ -25,19 +25,19 @@ class KubeletCalls:
 
     def __init__(self, known: NodeKnowledge, client: KubeClient, options: AgentOptions) -> None:
         self._known = known
-        stock, journal, pods = known.stock, known.journal, known.pods
+        current_catalog, journal, pods = known.current_catalog, known.journal, known.pods
         self._assigned = Assigned(pods)
         self.enforcer = Enforcer(journal, pods, known.isolation, known.events)
         self.virtual_manager = (
-            VirtualManager(journal, pods, stock, state=options.state) if options.virtual_manager else None
+            VirtualManager(journal, pods, current_catalog, state=options.state) if options.virtual_manager else None
         )
         traces = options.traces
         prestart = PreStart(
             known.kubelet,
             pods,
-            LimitsWriter(journal, stock),
+            LimitsWriter(journal, current_catalog),
             self._assigned,
-            stock,
+            current_catalog,
             library_content=known.content,
             precedence=Precedence(pods, known.departed),
             runtimes=RuntimeClasses(client, more=options.runtime_handlers),
@@ -46,10 +46,12 @@ class KubeletCalls:
             ready=self.virtual_manager.ready if self.virtual_manager is not None else None,
             trace=traces.trace if traces is not None else None,
         )
-        preferred = PreferredAllocation(known.kubelet, pods, room=lambda: room(stock.catalog.all, pods))
+        preferred_allocation = PreferredAllocation(
+            known.kubelet, pods, room=lambda: room(current_catalog.catalog.all, pods)
+        )
         self.allocator = Allocator(
             journal,
-            preferred,
+            preferred_allocation,
             library=options.installed,
             isolation=known.isolation,
             virtual_manager=options.virtual_manager,
@@ -57,7 +59,13 @@ class KubeletCalls:
         self.registrar = Registrar(
             options.plugins,
             [
-                Plugin(resource, stock=stock, steer=preferred, allocator=self.allocator, prestart=prestart)
+                Plugin(
+                    resource,
+                    current_catalog=current_catalog,
+                    preferred_allocation=preferred_allocation,
+                    allocator=self.allocator,
+                    prestart=prestart,
+                )
                 for resource in known.resources
             ],
             new_token=new_token,

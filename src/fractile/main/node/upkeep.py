@@ -73,7 +73,7 @@ class Upkeep:
             known.kubelet,
             known.pods,
             known.journal,
-            known.stock,
+            known.current_catalog,
             known.events,
             isolation=known.isolation,
             restored=calls.enforcer.granted,
@@ -100,7 +100,7 @@ class Upkeep:
         return usage_loops(
             self._client,
             known.events,
-            stock=known.stock,
+            current_catalog=known.current_catalog,
             pods=known.pods,
             journal=known.journal,
             kubelet=known.kubelet,

@@ -22,7 +22,7 @@ class Answers:
 
     def __init__(
         self,
-        books: Bookkeeping,
+        bookkeeping: Bookkeeping,
         deciders: Deciders,
         watches: Watches,
         client: KubeClient,
@@ -31,7 +31,7 @@ class Answers:
         options: ControlPlaneOptions,
         program: Program,
     ) -> None:
-        self._books, self._deciders, self._watches = books, deciders, watches
+        self._bookkeeping, self._deciders, self._watches = bookkeeping, deciders, watches
         self._ready, self._options, self._program = ready, options, program
         self._expected = Expected(time.monotonic)
         self.extender = self._make_extender()
@@ -40,11 +40,11 @@ class Answers:
     def app(self) -> ASGIApp:
         """The extender and ``/metrics``."""
         metrics = self._deciders.quotas.metrics(
-            self._books.waiting,
+            self._bookkeeping.waiting,
             self._ready,
             self._placement_figures,
             insecure_open=bool(self._program.warning),
-            faults=self._books.faults.counts,
+            faults=self._bookkeeping.faults.counts,
             certified=lambda: self.admission.certified if self.admission else None,
         )
         return application(self.extender, more=[metrics], warning=self._program.warning)
@@ -53,17 +53,17 @@ class Answers:
         """What ``/debug/state`` shows about this term."""
         options = self._options
         return LeadParts(
-            ledger=self._books.ledger,
-            waiting=self._books.waiting,
-            nominations=self._books.evictions.nominations,
+            ledger=self._bookkeeping.ledger,
+            waiting=self._bookkeeping.waiting,
+            nominations=self._bookkeeping.evictions.nominations,
             feeds=[
                 *self._watches.first,
                 self._watches.pods,
                 *self._watches.classes,
-                self._books.evictions.budgets,
+                self._bookkeeping.evictions.budgets,
             ],
             expected=self._expected.__len__,
-            quota_problem=lambda: self._deciders.quotas.feed.problem,
+            quota_problem=lambda: self._deciders.quotas.handlers.problem,
             options={
                 "node-policy": options.scoring.policy,
                 "memory-unit": options.unit.name,
@@ -78,20 +78,20 @@ class Answers:
     def _make_extender(self) -> Extender:
         options, traces = self._options, self._options.traces
         return Extender(
-            ledger=self._books.ledger,
+            ledger=self._bookkeeping.ledger,
             binder=self._deciders.binder,
             expected=self._expected,
             unit=options.unit,
             ready=self._ready,
             dialects=options.dialects,
-            classes=self._books.classes,
+            classes=self._bookkeeping.classes,
             policies=self._deciders.scoring.policies,
-            preemption=self._books.evictions.preemption,
-            nominations=self._books.evictions.nominations,
+            preemption=self._bookkeeping.evictions.preemption,
+            nominations=self._bookkeeping.evictions.nominations,
             placing=self._deciders.choice.placing,
             trace=traces.trace if traces else None,
             naming=options.naming,
-            undecided=self._books.requeue.undecided,
+            undecided=self._bookkeeping.requeue.undecided,
         )
 
     def _make_admission(self, client: KubeClient) -> Admission:
@@ -99,11 +99,11 @@ class Answers:
         return Admission(
             self._options.webhook,
             client,
-            ledger=self._books.ledger,
-            classes=self._books.classes,
+            ledger=self._bookkeeping.ledger,
+            classes=self._bookkeeping.classes,
             known=lambda: self._ready() and all(watch.synced.is_set() for watch in classes),
             unit=self._options.unit,
             dialects=self._options.dialects,
-            warn=self._books.events.emit,
+            warn=self._bookkeeping.events.emit,
             gate=lambda pod, namespace: self._ready() and choice.gates(pod, namespace),
         )

@@ -59,12 +59,12 @@ class Bookkeeping:
             needs_repair=self.repair.request,
             dialects=options.dialects,
             eased=self.requeue.eased,
-            named=self.evictions.residents.named,
+            named=self.evictions.assigned_pods.named,
         )
         self.class_handlers = ClassHandlers(self.classes, changed_class=self.requeue.class_changed)
         self.audit = LedgerAudit(
-            ledger=self.ledger, feed=self.pods, client=client, warn=self.events.emit, faults=self.faults
+            ledger=self.ledger, handlers=self.pods, client=client, warn=self.events.emit, faults=self.faults
         )
         self.assumed = AssumedPods(
-            ledger=self.ledger, waiting=self.waiting, feed=self.pods, client=client, faults=self.faults
+            ledger=self.ledger, waiting=self.waiting, handlers=self.pods, client=client, faults=self.faults
         )

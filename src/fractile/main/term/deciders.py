@@ -18,49 +18,51 @@ class Deciders:
 
     def __init__(
         self,
-        books: Bookkeeping,
+        bookkeeping: Bookkeeping,
         client: KubeClient,
         nominating: KubeClient,
         term: LeadTerm,
         options: ControlPlaneOptions,
         program: Program,
     ) -> None:
-        ledger, faults = books.ledger, books.faults
+        ledger, faults = bookkeeping.ledger, bookkeeping.faults
         self.scoring = Scoring(
             options.scoring, client, ledger, unit=options.unit, dialects=options.dialects, faults=faults
         )
-        self.quotas = Quotas(options.quota, client, ledger, books.events, eased=books.requeue.eased_everywhere)
+        self.quotas = Quotas(
+            options.quota, client, ledger, bookkeeping.events, eased=bookkeeping.requeue.eased_everywhere
+        )
         self.cuts = (
-            SharingLoops(options.sharing, client, ledger, freed=books.pods.freed, faults=faults)
+            SharingLoops(options.sharing, client, ledger, freed=bookkeeping.pods.freed, faults=faults)
             if options.sharing
             else None
         )
         self.binder = Binder(
             ledger=ledger,
-            waiting=books.waiting,
-            feed=books.pods,
+            waiting=bookkeeping.waiting,
+            handlers=bookkeeping.pods,
             client=client,
             unit=options.unit,
             wall_ns=time.time_ns,
             dialects=options.dialects,
-            classes=books.classes,
+            classes=bookkeeping.classes,
             narrowed=self.scoring.policies.narrowed,
             reached=term.reached,
             term=lambda: term.name,
-            nominations=books.evictions.nominations,
+            nominations=bookkeeping.evictions.nominations,
         )
         self.choice = GlobalChoice(
             options.placement,
             nominating,
             ledger,
-            classes=books.classes,
+            classes=bookkeeping.classes,
             scoring=self.scoring,
-            nominations=books.evictions.nominations,
+            nominations=bookkeeping.evictions.nominations,
             unit=options.unit,
             dialects=options.dialects,
-            feed=books.pods,
+            handlers=bookkeeping.pods,
             binder=self.binder,
             tally=program.tally,
             faults=faults,
         )
-        books.freed.add(lambda _: self.choice.placing.freed(), lambda _: self.scoring.policies.soon())
+        bookkeeping.freed.add(lambda _: self.choice.placing.freed(), lambda _: self.scoring.policies.soon())

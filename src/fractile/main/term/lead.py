@@ -36,11 +36,11 @@ class _Lead:
     ) -> None:
         self._term, self._program = term, program
         self._rebuilt = asyncio.Event()
-        self._books = Bookkeeping(client, term, options)
-        self._deciders = Deciders(self._books, client, nominating, term, options, program)
-        self._watches = Watches(self._books, self._deciders, client, options, program.sweeper)
+        self._bookkeeping = Bookkeeping(client, term, options)
+        self._deciders = Deciders(self._bookkeeping, client, nominating, term, options, program)
+        self._watches = Watches(self._bookkeeping, self._deciders, client, options, program.sweeper)
         self._answers = Answers(
-            self._books,
+            self._bookkeeping,
             self._deciders,
             self._watches,
             client,
@@ -58,7 +58,7 @@ class _Lead:
                 for loop in self._loops():
                     tasks.create_task(loop)
         finally:
-            self._term.unsettled(self._books.ledger.unsettled)
+            self._term.unsettled(self._bookkeeping.ledger.unsettled)
             stage.clear()
             debug.clear()
 
@@ -66,17 +66,22 @@ class _Lead:
         return self._rebuilt.is_set() and self._term.leading()
 
     def _loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        books, deciders, watches, admission = self._books, self._deciders, self._watches, self._answers.admission
+        bookkeeping, deciders, watches, admission = (
+            self._bookkeeping,
+            self._deciders,
+            self._watches,
+            self._answers.admission,
+        )
         cuts = deciders.cuts
         learned = [watch.synced for watch in (watches.cards, watches.upkeep.nodes, watches.pods)]
         return (
             *watches.loops(),
             self._rebuild(),
             *deciders.quotas.loops(),
-            books.requeue.run(),
-            books.assumed.run(),
-            books.events.run(),
-            books.evictions.budgets.run(),
+            bookkeeping.requeue.run(),
+            bookkeeping.assumed.run(),
+            bookkeeping.events.run(),
+            bookkeeping.evictions.budgets.run(),
             deciders.choice.run(self._rebuilt),
             *deciders.scoring.loops(learned),
             *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
@@ -84,17 +89,17 @@ class _Lead:
         )
 
     async def _rebuild(self) -> None:
-        books = self._books
+        bookkeeping = self._bookkeeping
         await rebuild(
             [watch.synced for watch in self._watches.first],
             self._watches.pods,
-            books.ledger,
+            bookkeeping.ledger,
             quiet=self._term.quiet,
-            begin=books.repair.begin,
-            after=[books.repair.run, books.audit.run],
+            begin=bookkeeping.repair.begin,
+            after=[bookkeeping.repair.run, bookkeeping.audit.run],
             rebuilt=self._begin,
         )
 
     def _begin(self) -> None:
         self._rebuilt.set()
-        self._books.requeue.eased_everywhere()
+        self._bookkeeping.requeue.eased_everywhere()

@@ -75,7 +75,7 @@ class GlobalChoice:
         nominations: Nominations,
         unit: MemoryUnit,
         dialects: frozenset[str],
-        feed: PodHandlers,
+        handlers: PodHandlers,
         binder: Binder,
         tally: DecisionTally,
         faults: Faults,
@@ -98,9 +98,9 @@ class GlobalChoice:
             return placed
 
         told = ReservationListener(
-            expected=scoring.feed.pod_expected,
-            not_expected=scoring.feed.pod_not_expected,
-            give_back=feed.give_back,
+            expected=scoring.handlers.pod_expected,
+            not_expected=scoring.handlers.pod_not_expected,
+            give_back=handlers.give_back,
         )
         self.placing = Placing(
             client=client,

@@ -16,20 +16,20 @@ from fractile.wire.kubernetes.disruption import PodDisruptionBudget
 
 
 class Evictions:
-    """``residents`` is fed with the pods, after the ledger; ``budgets`` must be run by the caller."""
+    """``assigned_pods`` is fed with the pods, after the ledger; ``budgets`` must be run by the caller."""
 
     def __init__(
         self, client: KubeClient, ledger: Ledger, waiting: WaitingPods, classes: ClassIndex, faults: Faults
     ) -> None:
-        self.residents = AssignedPods(ledger)
+        self.assigned_pods = AssignedPods(ledger)
         self.nominations = Nominations(
-            ledger=ledger, waiting=waiting, residents=self.residents, classes=classes, clock=time.monotonic
+            ledger=ledger, waiting=waiting, assigned_pods=self.assigned_pods, classes=classes, clock=time.monotonic
         )
-        self.preemption = Preemption(ledger, self.residents, self.nominations)
+        self.preemption = Preemption(ledger, self.assigned_pods, self.nominations)
         self.budgets = Reflector(
             client,
             disruption.PATH,
             PodDisruptionBudget,
-            changed=faults.each("budgets", lambda about: about.metadata, self.residents.budget_changed),
-            gone=faults.each("budgets", itself, lambda gone: self.residents.budget_gone(gone.namespace, gone.name)),
+            changed=faults.each("budgets", lambda about: about.metadata, self.assigned_pods.budget_changed),
+            gone=faults.each("budgets", itself, lambda gone: self.assigned_pods.budget_gone(gone.namespace, gone.name)),
         )

@@ -70,8 +70,8 @@ quota_options = grouped("quota", _OPTIONS, _options)
 
 
 class Quotas:
-    """The watch of the ConfigMap; the watch of nodes must call ``feed``. ``eased`` is called when a namespace may have
-    more than before."""
+    """The watch of the ConfigMap; the watch of nodes must call ``handlers``. ``eased`` is called when a namespace may
+    have more than before."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Quotas:
         eased: Callable[[], None],
     ) -> None:
         self._ledger = ledger
-        self.feed = QuotaHandlers(
+        self.handlers = QuotaHandlers(
             ledger.usage,
             options.source or "none",
             others=options.others,
@@ -92,7 +92,11 @@ class Quotas:
             keep=lambda: self._keeper.changed(),
         )
         self._keeper = QuotaKeeper(
-            client, location=KEPT, source=options.source, current=lambda: self.feed.text, recall=self.feed.recall
+            client,
+            location=KEPT,
+            source=options.source,
+            current=lambda: self.handlers.text,
+            recall=self.handlers.recall,
         )
         namespace, _, name = options.source.partition("/")
         self.config = (
@@ -100,8 +104,8 @@ class Quotas:
                 client,
                 paths.config_maps(namespace),
                 ConfigMap,
-                changed=self.feed.changed,
-                gone=self.feed.gone,
+                changed=self.handlers.changed,
+                gone=self.handlers.gone,
                 field_selector=f"metadata.name={name}",
             )
             if options.source
@@ -123,7 +127,7 @@ class Quotas:
 
     async def _settle(self, config: Reflector[ConfigMap]) -> None:
         await config.synced.wait()  # no timeout: without an API server there is nothing to keep
-        self.feed.synced()
+        self.handlers.synced()
         await self._keeper.run()
 
     def metrics(
@@ -144,7 +148,7 @@ class Quotas:
                     self._ledger,
                     waiting,
                     ready=ready(),
-                    quota_problem=self.feed.problem,
+                    quota_problem=self.handlers.problem,
                     placement=placement(),
                     insecure_open=insecure_open,
                     faults=faults,

@@ -128,7 +128,7 @@ class Scoring:
         seen = SeenPods(time.monotonic, MixWindow(options.hours * 3600, options.pods))
         self.engine = Engine(ledger, totals)
         self._learning = Learning(seen, self.engine, pinned=pinned)
-        self.feed = NodeHandlers(totals, seen, ledger.arrays, unit, dialects)
+        self.handlers = NodeHandlers(totals, seen, ledger.arrays, unit, dialects)
         by_namespace = NamespacePolicies(ANNOTATION)
         self.global_placement = NamespacePolicies(GLOBAL_PLACEMENT)
         self.namespaces = Reflector(

@@ -26,16 +26,16 @@ class Watches:
 
     def __init__(
         self,
-        books: Bookkeeping,
+        bookkeeping: Bookkeeping,
         deciders: Deciders,
         client: KubeClient,
         options: ControlPlaneOptions,
         sweeper: GateSweeper | None,
     ) -> None:
-        self._books, self._deciders, self._sweeper = books, deciders, sweeper
-        quotas, scoring, choice = deciders.quotas.feed, deciders.scoring.feed, deciders.choice
+        self._bookkeeping, self._deciders, self._sweeper = bookkeeping, deciders, sweeper
+        quotas, scoring, choice = deciders.quotas.handlers, deciders.scoring.handlers, deciders.choice
         self.upkeep = ClassLoops(
-            books.ledger,
+            bookkeeping.ledger,
             client,
             template=options.default_classes,
             dialects=options.dialects,
@@ -45,15 +45,15 @@ class Watches:
                 choice.node_changed,
             ),
             node_gone=(quotas.node_gone, scoring.node_gone, choice.node_gone),
-            faults=books.faults,
+            faults=bookkeeping.faults,
         )
-        handlers = CardHandlers(books.ledger, freed=books.pods.freed, shown=self.upkeep.control.card_shown)
+        handlers = CardHandlers(bookkeeping.ledger, freed=bookkeeping.pods.freed, shown=self.upkeep.control.card_shown)
         self.cards = Reflector(
             client,
             paths.extended_resources(),
             ExtendedResource,
-            changed=books.faults.each("cards", _meta, handlers.changed),
-            gone=books.faults.each(
+            changed=bookkeeping.faults.each("cards", _meta, handlers.changed),
+            gone=bookkeeping.faults.each(
                 "cards", itself, lambda gone: handlers.gone(gone.name), self.upkeep.control.card_gone
             ),
         )
@@ -83,28 +83,28 @@ class Watches:
         )
 
     def _of_pods(self, client: KubeClient) -> Reflector[QueuedPod]:
-        pods, residents = self._books.pods, self._books.evictions.residents
-        scoring, placing, control = self._deciders.scoring.feed, self._deciders.choice.placing, self.upkeep.control
+        pods, assigned_pods = self._bookkeeping.pods, self._bookkeeping.evictions.assigned_pods
+        scoring, placing, control = self._deciders.scoring.handlers, self._deciders.choice.placing, self.upkeep.control
         sweeper = self._sweeper
         return Reflector(
             client,
             paths.pods(),
             QueuedPod,
-            changed=self._books.faults.each(
+            changed=self._bookkeeping.faults.each(
                 "pods",
                 _meta,
                 pods.changed,
-                residents.changed,
+                assigned_pods.changed,
                 scoring.pod_changed,
                 control.pod_changed,
                 placing.pod_changed,
                 *([sweeper.changed] if sweeper else []),
             ),
-            gone=self._books.faults.each(
+            gone=self._bookkeeping.faults.each(
                 "pods",
                 itself,
                 lambda gone: pods.gone(PodUID(gone.uid)),
-                lambda gone: residents.gone(PodUID(gone.uid)),
+                lambda gone: assigned_pods.gone(PodUID(gone.uid)),
                 lambda gone: scoring.pod_gone(PodUID(gone.uid)),
                 control.pod_gone,
                 lambda gone: placing.pod_gone(PodUID(gone.uid)),
@@ -114,13 +114,15 @@ class Watches:
         )
 
     def _of_classes(self, client: KubeClient) -> Reflector[ResourceClass]:
-        handlers, control = self._books.class_handlers, self.upkeep.control
+        handlers, control = self._bookkeeping.class_handlers, self.upkeep.control
         return Reflector(
             client,
             paths.resource_classes(),
             ResourceClass,
-            changed=self._books.faults.each("classes", _meta, handlers.changed, control.class_changed),
-            gone=self._books.faults.each("classes", itself, lambda gone: handlers.gone(gone.name), control.class_gone),
+            changed=self._bookkeeping.faults.each("classes", _meta, handlers.changed, control.class_changed),
+            gone=self._bookkeeping.faults.each(
+                "classes", itself, lambda gone: handlers.gone(gone.name), control.class_gone
+            ),
         )
 
 

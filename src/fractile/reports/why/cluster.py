@@ -39,12 +39,12 @@ _NEW = "(a new node)"  # not a valid node name
 
 
 class ClusterView:
-    """``doubts``: what is wrong with placements, by pod. ``cut``: the rules for how cards may be cut."""
+    """``placement_warnings``: what is wrong with placements, by pod. ``cut``: the rules for how cards may be cut."""
 
     def __init__(self, read: Read) -> None:
         self.ledger = Ledger(lambda: 0.0)
         self.index = ClassIndex(self.ledger)
-        self.doubts: dict[PodUID, str] = {}
+        self.placement_warnings: dict[PodUID, str] = {}
         self.cut = ClusterSharing()
         self._pod = read.pod
         self._pools: dict[str, str] = {}
@@ -139,25 +139,25 @@ class ClusterView:
             else:
                 self.index.put(cls)
 
-    def _doubted(self, pod: Pod, _reason: str, message: str) -> None:
-        self.doubts[PodUID(pod.metadata.uid)] = message
+    def _warn(self, pod: Pod, _reason: str, message: str) -> None:
+        self.placement_warnings[PodUID(pod.metadata.uid)] = message
 
     def _put_pods(self, pods: Sequence[Pod]) -> Nominations:
-        waiting, residents = WaitingPods(), AssignedPods(self.ledger)
-        feed = PodHandlers(
+        waiting, assigned_pods = WaitingPods(), AssignedPods(self.ledger)
+        handlers = PodHandlers(
             ledger=self.ledger,
             waiting=waiting,
             unit=self.unit,
-            warn=self._doubted,
+            warn=self._warn,
             freed=lambda node: None,
             needs_repair=lambda pod: None,
             dialects=self.families,
         )
         for pod in pods:
-            feed.changed(pod)
-            residents.changed(pod)
+            handlers.changed(pod)
+            assigned_pods.changed(pod)
         return Nominations(
-            ledger=self.ledger, waiting=waiting, residents=residents, classes=self.index, clock=lambda: 0.0
+            ledger=self.ledger, waiting=waiting, assigned_pods=assigned_pods, classes=self.index, clock=lambda: 0.0
         )
 
 

@@ -51,7 +51,7 @@ def judge(
     """Judge all nodes. ``snapshot``: the running pods, and ``pod`` as the only waiting one, unless it cannot be
     planned. ``quotas``: the quotas in force. ``problem``: what is wrong with their ConfigMap."""
     found = cluster.filtered(names)
-    placer, demand = _books(snapshot)
+    placer, demand = _placer_of(snapshot)
     lacks = _of_nodes(placer.stock, demand) if demand else {}
     said: dict[str, list[str]] = {name: [] for name in names}
     for refused in (found.failed, found.unresolvable):
@@ -76,7 +76,7 @@ def judge(
     return NodeFindings(fits=fits, groups=groups, changes=changes, notes=notes)
 
 
-def _books(snapshot: Snapshot) -> tuple[Placer, Demand | None]:
+def _placer_of(snapshot: Snapshot) -> tuple[Placer, Demand | None]:
     demand = snapshot.pending[0].demand if snapshot.pending else None
     wanted = [t.demand for t in (*snapshot.bound, *snapshot.pending)]
     placer = Placer(snapshot.machines, wanted, POLICIES[_POLICY])

@@ -89,7 +89,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
             *(departed.notes(r for _, r in read.objects.cards) if state == "pending" else ()),
             *_unseeing(pod, request),
             *(hints(pod, request, valid) if state == "pending" else ()),
-            *_doubts(read, cluster),
+            *_placement_warnings(read, cluster),
             *eviction.notes(read, now),
             *_lease(read, answer, now),
         ),
@@ -258,11 +258,11 @@ def _class_names(pod: ObservedPod, request: PodRequest | Refusal | None) -> Iter
                 yield name
 
 
-def _doubts(read: Read, cluster: ClusterView) -> Iterator[str]:
+def _placement_warnings(read: Read, cluster: ClusterView) -> Iterator[str]:
     pod = read.pod
-    doubt = cluster.doubts.get(PodUID(pod.metadata.uid))
-    if doubt is not None:
-        yield doubt
+    warning = cluster.placement_warnings.get(PodUID(pod.metadata.uid))
+    if warning is not None:
+        yield warning
     state = (pod.metadata.annotations or {}).get(isolation.STATE)
     if state is not None and pod.spec.node_name:
         yield f"its limits are not enforced: {isolation.reason(state)}"

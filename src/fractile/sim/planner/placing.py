@@ -32,7 +32,7 @@ class Placer:
         self.stock = PlannerStock(machines, Kinds(machines, wanted))
         self._asks: dict[Demand, tuple[TaskDemand, ...]] = {}
         scoring = scoring_of(self.stock.view, self._mix(wanted))
-        self._board = ScoreCache(self.stock.view, policy, scoring)
+        self._score_cache = ScoreCache(self.stock.view, policy, scoring)
         self._draws = 0
         self._in_vain: set[Demand] = set()  # failures since something was last released
 
@@ -64,24 +64,24 @@ class Placer:
     def take(self, demand: Demand, row: int, devices: Sequence[int]) -> PodHold:
         """Take that place, which must have room."""
         held = self.stock.take(demand, row, devices)
-        self._board.changed(row)
+        self._score_cache.changed(row)
         return held
 
     def settle(self, task: Task) -> PodHold:
         """Take the place of a running pod: where it is, with what it holds."""
         held = self.stock.hold(holding(self.stock, task))
-        self._board.changed(held.row)
+        self._score_cache.changed(held.row)
         return held
 
     def put_back(self, held: PodHold) -> None:
         """Take back what was just released."""
         self.stock.hold(held)
-        self._board.changed(held.row)
+        self._score_cache.changed(held.row)
 
     def release(self, held: PodHold) -> None:
         """Release the pod's place."""
         self.stock.release(held)
-        self._board.changed(held.row)
+        self._score_cache.changed(held.row)
         self._in_vain.clear()
 
     def close(self, rows: Iterable[int]) -> None:
@@ -100,7 +100,7 @@ class Placer:
     def _proposed(self, demand: Demand) -> tuple[int, tuple[int, ...]] | None:
         for ask in self._asks_of(demand):
             self._draws += 1
-            choice = self._board.best(ask, self._draws)
+            choice = self._score_cache.best(ask, self._draws)
             devices = choice and self._checked(demand, choice)
             if choice is not None and devices is not None:
                 return choice.row, devices

@@ -70,16 +70,16 @@ def _measure(
     clock: Callable[[], float],
 ) -> Cost:
     cluster = _used(Cluster(nodes))
-    board = ScoreCache(cluster.view, kernel.policy(policy), scoring_of(cluster.view, mix))
+    score_cache = ScoreCache(cluster.view, kernel.policy(policy), scoring_of(cluster.view, mix))
     for ask in mix.asks:
-        board.best(ask, 0)
+        score_cache.best(ask, 0)
     taken: list[float] = []
     for number, ask in enumerate(queue):
         began = clock()
-        choice = board.best(ask, number)
+        choice = score_cache.best(ask, number)
         if choice is not None:
             cluster.place(ask, choice)
-            board.changed(choice.row)
+            score_cache.changed(choice.row)
         taken.append(1e6 * (clock() - began))
     counted = sorted(taken[WARM:])
     return Cost(policy, len(nodes), counted[len(counted) // 2], counted[len(counted) * 99 // 100])

@@ -1,7 +1,7 @@
 """The same scores as ``fgd_paper`` and ``fgd_plus``, compiled by numba: the optional extra ``fractile[fast]``.
 
 Imported only if numba is installed. All functions compute in integers, so every number equals that of the numpy code,
-which a test checks. One call scores some nodes for one request and writes into the board's own arrays. The other
+which a test checks. One call scores some nodes for one request and writes into the score cache's own arrays. The other
 policies are in ``compiled_nodes``.
 """
 
