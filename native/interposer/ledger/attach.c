@@ -1,6 +1,6 @@
 /* The region file: opened, compared with what this library knows, mapped, and closed again. The mapping lasts for the life of
- * the process and is inherited by its children; it locks nothing. A process that takes a slot (slot.c) does so on the same
- * descriptor, before it is closed: thousands of processes may start at once, and opening a file twice costs each of them. */
+ * the process and is inherited by its children, so the open file through which it was made never carries a lock: a process that
+ * takes a slot (slot.c) opens the file once more for that. */
 #include "ledger/attach.h"
 
 #include "base/kernel.h"

@@ -1,6 +1,10 @@
 /* This process's slot in the region. The process keeps the OFD lock of the slot's byte for life without keeping a descriptor:
  * one page stays mapped through the open file that has the lock. So the lock goes when the process's memory goes, not when a
- * program closes descriptors that it did not open. Children do not inherit that page. */
+ * program closes descriptors that it did not open.
+ *
+ * A child of fork() unmaps that page in its fork handler, or helpers that never use a card would keep a dead parent's charge. A
+ * child that runs no fork handlers (a plain system call made it) may hold the driver's descriptors, and with them the memory.
+ * It keeps the page, and the charge with it. The region is mapped through another open file, as children do keep that one. */
 #include "ledger/slot.h"
 
 #include "base/kernel.h"
@@ -24,13 +28,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define PAGE 4096
 #define PATIENCE 20000 /* times 100 us: by then a thread that lost the processor in the middle has it again */
 
-/* A child must not inherit the descriptor, nor the page before it is excluded from forks: the lock would live on in the child.
- * So no thread forks while another one takes a slot, and no thread takes a slot during a fork. A signal handler may fork in the
- * middle of its own thread: then it does not wait, and the child closes the descriptor. */
+/* A child must not keep the descriptor or the page: the lock would live on in the child. So no thread forks while another one takes a slot, and no thread takes a slot during a fork. A signal handler may fork in the
+ * middle of its own thread: then it does not wait, and the child closes the descriptor and unmaps the page. */
 static _Atomic int in_the_middle; /* the thread that takes a slot; negative: the one that forks; 0: none */
 static _Atomic int joining = -1;
+static void *_Atomic kept; /* the page */
 
 static int this_thread(void) { return (int)syscall(SYS_gettid); }
 
@@ -52,10 +57,17 @@ void fr_slot_after_fork(void)
     leave(-this_thread());
 }
 
+static void drop_page(void)
+{
+    void *page = atomic_exchange(&kept, NULL);
+    if (page) munmap(page, PAGE);
+}
+
 void fr_slot_in_child(void)
 {
     int fd = atomic_exchange(&joining, -1);
     if (fd >= 0) fr_close(fd);
+    drop_page();
     atomic_store(&in_the_middle, 0);
 }
 
@@ -111,24 +123,25 @@ static bool find_place(int fd, bool also_used)
     return false;
 }
 
-static void *keep_lock(int fd)
+/* The page is known before the file is mapped there: a signal handler may fork in between. */
+static bool keep_lock(int fd)
 {
-    void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-    if (page == MAP_FAILED) return NULL;
-    if (madvise(page, 4096, MADV_DONTFORK) == 0) return page;
-    munmap(page, 4096);
-    return NULL;
+    void *page = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    atomic_store(&kept, page);
+    if (mmap(page, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) return true;
+    drop_page();
+    return false;
 }
 
 static bool take(int fd)
 {
-    void *kept = keep_lock(fd);
-    if (!kept) {
+    if (!keep_lock(fd)) {
         fr_say(FR_SAY_REGION, "%s/shared/region cannot be mapped: this process may hold no GPU memory", fr_shared.directory);
         return false;
     }
     if (find_place(fd, false) || find_place(fd, true)) return true;
-    munmap(kept, 4096);
+    drop_page();
     fr_say(FR_SAY_FULL, "all %u places for processes of this container are taken: this process may hold no GPU memory", fr_shared.slot_count);
     return false;
 }
@@ -137,7 +150,7 @@ static bool take(int fd)
 bool fr_slot_take(void)
 {
     enter(this_thread());
-    int fd = fr_region_open();
+    int fd = fr_region_map() ? fr_region_open() : -1;
     atomic_store(&joining, fd);
     bool taken = fd >= 0 && fr_region_use(fd) && take(fd);
     atomic_store(&joining, -1);

@@ -72,9 +72,10 @@ static char *append(char *at, const char *text)
     return at;
 }
 
-/* Called when the byte lock of the slot is free. The lock goes with the process's memory, at exec or while the process dies.
- * But if several threads die, one of them may still have to close the descriptors by which the driver knows the process. A
- * process is over if it is not dying (it is gone, or runs another program now), or if it is a zombie without a thread left.
+/* Called when the byte lock of the slot is free. The lock goes with the process's memory, at exec or while the process dies, and
+ * with that of its children that run no fork handlers (slot.c). But if several threads die, one of them may still have to close
+ * the descriptors by which the driver knows the process. A process is over if it is not dying (it is gone, or runs another
+ * program now), or if it is a zombie without a thread left.
  * Where the process cannot be seen, the free lock must suffice. */
 bool fr_slot_over(const struct fr_slot *s)
 {

@@ -77,11 +77,22 @@ static bool is_elf(const unsigned char *p, size_t size) { return size >= SELFMAG
 
 static bool is_program(const struct entry *e) { return e->kind == PTX || e->kind == MACHINE || is_elf(e->payload, e->size); }
 
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* The driver may take either. */
+static struct fr_image larger_image(const struct fr_image *a, const struct fr_image *b)
+{
+    return (struct fr_image){.code = larger(a->code, b->code), .globals = larger(a->globals, b->globals), .first = larger(a->first, b->first),
+                             .each = larger(a->each, b->each), .unreadable = a->unreadable || b->unreadable};
+}
+
+/* A driver goes by the entry's kind, or by how the contents begin: text may begin as an ELF file does. */
 static struct fr_image read_contents(const struct entry *e, const unsigned char *p, size_t size)
 {
-    if (is_elf(p, size)) return fr_cubin_read(p, size);
-    if (e->kind != PTX) return fr_one_piece(size, 0, false);
-    return fr_ptx_read((const char *)p, size);
+    bool elf = is_elf(p, size);
+    if (e->kind != PTX) return elf ? fr_cubin_read(p, size) : fr_one_piece(size, 0, false);
+    struct fr_image text = fr_ptx_read((const char *)p, size), program = elf ? fr_cubin_read(p, size) : text;
+    return larger_image(&text, &program);
 }
 
 static bool begins_as_zstd(const struct entry *e) { return e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC; }
@@ -103,8 +114,6 @@ static struct fr_image read_packed(const struct entry *e)
     return out;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 /* Without a flag a driver may take the contents as they are, if they can be read so. */
 static struct fr_image read_unsure(const struct entry *e)
 {
@@ -113,8 +122,7 @@ static struct fr_image read_unsure(const struct entry *e)
     if (!elf && e->kind != PTX) return out;
     struct fr_image plain = read_contents(e, e->payload, e->size);
     if (elf && out.unreadable) return plain;
-    return (struct fr_image){.code = larger(out.code, plain.code), .globals = larger(out.globals, plain.globals), .first = larger(out.first, plain.first),
-                             .each = larger(out.each, plain.each), .unreadable = out.unreadable || plain.unreadable};
+    return larger_image(&out, &plain);
 }
 
 static struct fr_image read_entry(const struct entry *e)

@@ -407,11 +407,12 @@ static void range_of(const struct fr_box *box, uint64_t *place, uint64_t *size)
     *size = place_of(box, last) - *place;
 }
 
-/* A size of 0, which only a driver could explain, is covered by nothing but itself. */
+/* A size of 0, which only a driver could explain, is covered by nothing but itself. A range that goes beyond the last number
+ * covers nothing else. */
 static bool within(uint64_t from, uint64_t size, uint64_t outer, uint64_t outer_size)
 {
     if (from == outer && size == outer_size) return true;
-    return size && from >= outer && from - outer <= outer_size && size <= outer_size - (from - outer);
+    return size && outer_size <= UINT64_MAX - outer && from >= outer && from - outer <= outer_size && size <= outer_size - (from - outer);
 }
 
 bool fr_box_covers(const struct fr_box *outer, const struct fr_box *inner)

@@ -24,7 +24,8 @@ struct fr_memory {
     struct fr_memory *next;
 };
 
-/* A part of an array: a region of one level and layer, or (kind) a piece of the tail of small levels. */
+/* A part of an array: a region of one level and layer, or (kind) a piece of the tail of small levels. A kind
+ * that does not exist covers only its like. */
 struct fr_box {
     uint32_t kind, level, layer;
     uint64_t from[3], size[3];

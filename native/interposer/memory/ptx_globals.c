@@ -172,14 +172,18 @@ static bool read_dimensions(struct reader *r, uint64_t *count, bool *array, bool
     return true;
 }
 
-/* Elements of the outermost braces; 0 for {}. */
+/* ".5" is a number. */
+static bool at_word_with_dot(const struct reader *r) { return r->now.kind == FR_PTX_DIRECTIVE && r->now.length > 1 && !strchr("0123456789", r->now.at[1]); }
+
+/* Elements of the outermost braces; 0 for {}. It ends before a directive, which no value contains: a variable declared there
+ * must not be skipped. */
 static uint64_t read_value(struct reader *r)
 {
     int open = 0;
     uint64_t items = 0;
     struct fr_ptx_token before = r->now;
     for (; r->now.kind != FR_PTX_END; before = r->now, advance(r)) {
-        if (!open && (at_mark(r, ',') || at_mark(r, ';'))) break;
+        if (at_word_with_dot(r) || (!open && (at_mark(r, ',') || at_mark(r, ';')))) break;
         if (at_mark(r, '}') || at_mark(r, ')')) items += --open == 0 && !fr_ptx_is(before, "{");
         else if (at_mark(r, '{') || at_mark(r, '(')) open++;
         else if (open == 1 && at_mark(r, ',')) items++;

@@ -32,7 +32,7 @@ struct batch {
 static struct fr_box box_of(const CUarrayMapInfo *i)
 {
     if (i->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL)
-        return (struct fr_box){.kind = 1, .layer = i->subresource.miptail.layer, .from = {i->subresource.miptail.offset}, .size = {i->subresource.miptail.size}};
+        return (struct fr_box){.kind = (uint32_t)i->subresourceType, .layer = i->subresource.miptail.layer, .from = {i->subresource.miptail.offset}, .size = {i->subresource.miptail.size}};
     return (struct fr_box){.level = i->subresource.sparseLevel.level, .layer = i->subresource.sparseLevel.layer,
                            .from = {i->subresource.sparseLevel.offsetX, i->subresource.sparseLevel.offsetY, i->subresource.sparseLevel.offsetZ},
                            .size = {i->subresource.sparseLevel.extentWidth, i->subresource.sparseLevel.extentHeight, i->subresource.sparseLevel.extentDepth}};

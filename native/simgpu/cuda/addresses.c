@@ -92,9 +92,11 @@ struct sim_region *sim_region_at(uint64_t va)
     return r && r->va == va ? r : NULL;
 }
 
+/* Several regions may have one address: this one, and none of the others. */
 void sim_region_remove(struct sim_region *r)
 {
     size_t at = above(r->va) - 1;
+    while (regions[at] != r) at--;
     memmove(&regions[at], &regions[at + 1], (count - at - 1) * sizeof *regions);
     count--;
     free(r);

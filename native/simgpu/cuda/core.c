@@ -16,6 +16,7 @@
 struct sim_local sim;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static __thread bool slack_set;
+static __thread int cancel_state;
 
 void sim_complain(const char *format, ...)
 {
@@ -44,9 +45,14 @@ static void in_child(void)
 static void before_fork(void) { pthread_mutex_lock(&mutex); }
 static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 
+/* A thread that is cancelled in the middle of a call would leave the locks held, so it is cancelled after the call. */
+static void begin_call(void) { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state); }
+static void end_call(void) { pthread_setcancelstate(cancel_state, NULL); }
+
 CUresult sim_enter(void)
 {
     if (!sim.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    begin_call();
     sim_disturb();
     pthread_mutex_lock(&mutex);
     return CUDA_SUCCESS;
@@ -67,6 +73,7 @@ CUresult sim_leave(CUresult result)
     sim_pools_between_calls();
     pthread_mutex_unlock(&mutex);
     sim_disturb();
+    end_call();
     return result;
 }
 
@@ -185,6 +192,7 @@ API CUresult cuInit(unsigned flags)
 {
     if (flags) return CUDA_ERROR_INVALID_VALUE;
     if (sim.forked) return CUDA_ERROR_NOT_INITIALIZED;
+    begin_call();
     pthread_mutex_lock(&mutex);
     return sim_leave(sim.initialised ? CUDA_SUCCESS : initialise());
 }

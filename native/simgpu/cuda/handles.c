@@ -2,6 +2,7 @@
 #include "vmm.h"
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +133,16 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
 struct ipc {
     uint64_t magic, object, whole, offset, size;
     uint32_t process, unused; /* no padding, so that the same allocation gives the same bytes */
+    uint64_t check;           /* a driver knows its handles: one with other bytes is none of them */
 };
+
+static uint64_t check_of(const struct ipc *h)
+{
+    uint64_t words[sizeof *h / 8], sum = IPC_MAGIC;
+    memcpy(words, h, sizeof words);
+    for (size_t i = 0; i < offsetof(struct ipc, check) / 8; i++) sum = (sum ^ words[i]) * 0x9e3779b97f4a7c15ull, sum ^= sum >> 31;
+    return sum;
+}
 
 /* A small allocation shares its granule. The handle names the granule and the offset in it. */
 API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
@@ -143,7 +153,8 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
     struct sim_region *region = sim_region_find(p);
     if (!out || !region || (region->kind != R_LINEAR && region->kind != R_SMALL)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     uint32_t charge = region->kind == R_LINEAR ? region->charge : sim_slab_charge(region);
-    struct ipc h = {IPC_MAGIC, sim_publish(charge, region->bytes), region->bytes->size, region->offset, region->size, sim.host.slot, 0};
+    struct ipc h = {IPC_MAGIC, sim_publish(charge, region->bytes), region->bytes->size, region->offset, region->size, sim.host.slot, 0, 0};
+    h.check = check_of(&h);
     if (!h.object) return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
     memset(out, 0, sizeof *out);
     memcpy(out, &h, sizeof h);
@@ -178,7 +189,7 @@ static CUresult open_ipc(CUdeviceptr *out, CUipcMemHandle handle)
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     memcpy(&h, &handle, sizeof h);
-    if (!out || h.magic != IPC_MAGIC) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!out || h.magic != IPC_MAGIC || h.check != check_of(&h)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (h.process == sim.host.slot) return sim_leave(CUDA_ERROR_INVALID_CONTEXT); /* not allowed within one process */
     uint32_t charge = sim_import(h.object, &kind, &card, &size);
     int device = charge ? sim_device_of(card) : -1;

@@ -15,7 +15,10 @@ struct tile {
 
 static struct tile *tiles;
 
-static bool lies_in(uint64_t at, uint64_t size, uint64_t from, uint64_t room) { return at >= from && at + size <= from + room; }
+static bool lies_in(uint64_t at, uint64_t size, uint64_t from, uint64_t room)
+{
+    return at >= from && at - from <= room && size <= room - (at - from);
+}
 
 /* A tile of which a part stays mapped keeps its memory. */
 static bool lies_within(const CUarrayMapInfo *tile, const CUarrayMapInfo *region)

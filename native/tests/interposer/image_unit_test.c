@@ -49,6 +49,20 @@ static void a_container_that_claims_more_than_there_is_is_unreadable(void)
     EXPECT(!fr_image_read(&fat, sizeof fat, NULL).unreadable);
 }
 
+/* An entry of text whose text begins as an ELF file does: the driver reads the text. */
+static void text_that_begins_as_elf_is_text(void)
+{
+    static struct {
+        uint32_t magic;
+        uint16_t version, head;
+        uint64_t rest;
+        struct { uint16_t kind, version; uint32_t bytes; uint64_t rest; uint32_t packed, unknown; uint16_t minor, major; uint32_t arch, at, length; uint64_t flags, zero, unpacked; } entry;
+        char text[64];
+    } image = {0xba55ed50, 1, 16, 128, {.kind = 1, .bytes = 64, .rest = 64, .arch = 50}, "\x7f" "ELF\n.version 7.0\n.global .b8 a[400000000];"};
+    struct fr_image found = fr_image_read(&image, sizeof image, NULL);
+    EXPECT(found.unreadable || found.globals == 400000000);
+}
+
 /* ---- for fatbin_test.py ---- */
 
 static uint8_t *file_of(const char *path, size_t *size)
@@ -101,5 +115,6 @@ int main(int count, char **arguments)
     RUN(a_match_from_before_the_beginning_is_bad);
     RUN(frames_of_plain_and_repeated_blocks_follow_each_other);
     RUN(a_container_that_claims_more_than_there_is_is_unreadable);
+    RUN(text_that_begins_as_elf_is_text);
     FINISH;
 }

@@ -69,6 +69,22 @@ static void a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed
     end(a, false), end(b, false), end(c, false);
 }
 
+/* A driver knows its handles by all of their bytes. */
+static void a_handle_of_which_a_byte_was_changed_opens_nothing(void)
+{
+    three();
+    struct message h = handle_of(a, IPC, 0, 192 * MIB);
+    for (unsigned i = 0; i < sizeof h.handle; i += 5) {
+        struct message forged = h;
+        forged.handle[i] ^= 1;
+        if (open_handle(b, IPC_OPEN, 0, 0, &forged)) continue;
+        EXPECT(i >= 56); /* simgpu does not use the last bytes */
+        EXPECT_EQ(order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    }
+    HOLDS(3, 192);
+    end(a, false), end(b, false), end(c, false);
+}
+
 static void an_importers_context_takes_what_it_opened_along(void)
 {
     int go[2], done[2];
@@ -188,6 +204,7 @@ int main(void)
     IN(CARDS, no_order_of_leaving_loses_or_keeps_a_byte);
     IN(CARDS, small_pieces_share_their_granule_and_it_is_counted_once);
     IN(CARDS, a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed);
+    IN(CARDS, a_handle_of_which_a_byte_was_changed_opens_nothing);
     IN(CARDS, an_importers_context_takes_what_it_opened_along);
     IN(CARDS, a_full_table_of_shared_allocations_never_lets_a_byte_through);
     IN(CARDS, at_the_address_of_what_another_process_has_open_there_is_more);

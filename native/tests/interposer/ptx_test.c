@@ -36,7 +36,9 @@ static void what_is_not_understood_is_not_loaded(void)
 {
     CUmodule m;
     for (size_t i = 0; i < UNREADABLE_TEXTS; i++) EXPECT(cuModuleLoadData(&m, ptx_whole(unreadable_texts[i])) != CUDA_SUCCESS);
+    for (size_t i = 0; i < HIDING_TEXTS; i++) EXPECT_EQ(cuModuleLoadData(&m, ptx_whole(hiding_texts[i])), OOM);
     EXPECT_BOTH(0);
+    EXPECT_NEVER_OVER;
 }
 
 int main(void)

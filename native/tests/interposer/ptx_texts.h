@@ -108,6 +108,12 @@ static const char *const unreadable_texts[] = {
     ".func f() { a: .global .b8 -x[104857600]; ret; }", ".visible .entry g(.param .u64 .ptr .global q) { ret; } .global .b8 @x[104857600];",
 };
 
+/* A compiler refuses these. simgpu takes the second declaration, as a driver might. */
+static const char *const hiding_texts[] = {
+    ".global .b8 x=\n.global .b8 a[1068435456];", ".global .b8 x[] = {1, .global .b8 a[1068435456];", ".func f() { .global .b8 x = .global .b8 a[1068435456]; ret; }",
+};
+
+#define HIDING_TEXTS (sizeof hiding_texts / sizeof *hiding_texts)
 #define PTX_TEXTS (sizeof ptx_texts / sizeof *ptx_texts)
 #define UNREADABLE_TEXTS (sizeof unreadable_texts / sizeof *unreadable_texts)
 

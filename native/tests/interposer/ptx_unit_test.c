@@ -32,6 +32,11 @@ static void texts_are_read_as_ptxas_reads_them_or_as_more(void)
     }
 }
 
+static void a_declaration_inside_a_value_is_unreadable(void)
+{
+    for (size_t i = 0; i < HIDING_TEXTS; i++) EXPECT_EQ(read_text(hiding_texts[i]), UINT64_MAX);
+}
+
 static void what_is_not_understood_is_unreadable(void)
 {
     for (size_t i = 0; i < UNREADABLE_TEXTS; i++) {
@@ -87,6 +92,7 @@ int main(int count, char **arguments)
     if (count == 2 && !strcmp(arguments[1], "texts")) return print_texts();
     RUN(texts_are_read_as_ptxas_reads_them_or_as_more);
     RUN(what_is_not_understood_is_unreadable);
+    RUN(a_declaration_inside_a_value_is_unreadable);
     RUN(sums_end_at_more_than_any_card_has);
     RUN(constants_count_as_code);
     RUN(a_text_may_end_anywhere);

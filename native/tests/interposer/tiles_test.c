@@ -128,6 +128,30 @@ static void the_last_entry_for_a_region_of_a_list_counts(void)
     HOLDS(0);
 }
 
+/* `type` and `size` of the unmapping; the driver may refuse it. */
+static void unmap_tail(int type, unsigned long long size)
+{
+    context_on(0);
+    CUarray a = sparse_array();
+    handle h = memory(64);
+    CUarrayMapInfo i = {.resource.array = a, .subresourceType = 1, .memOperationType = CU_MEM_OPERATION_TYPE_MAP, .memHandle.memHandle = h, .deviceBitMask = 1};
+    i.subresource.miptail.offset = 1;
+    i.subresource.miptail.size = 10;
+    EXPECT_EQ(cuMemMapArrayAsync(&i, 1, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemRelease(h), CUDA_SUCCESS);
+    HOLDS(64);
+    i.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+    i.subresourceType = type;
+    i.subresource.miptail.size = size;
+    cuMemMapArrayAsync(&i, 1, NULL);
+    NEVER_BELOW;
+    EXPECT_EQ(cuArrayDestroy(a), CUDA_SUCCESS);
+    HOLDS(0);
+}
+
+static void an_unmapping_of_a_kind_that_does_not_exist_gives_nothing_back(void) { unmap_tail(2, 10); }
+static void an_unmapping_beyond_the_last_byte_gives_nothing_back(void) { unmap_tail(1, ~0ull); }
+
 #define MANY 200
 
 static void a_long_list_is_mapped_whole(void)
@@ -158,6 +182,8 @@ int main(void)
     IN(quota, tiles_end_with_the_context_of_their_array);
     IN(quota, a_list_with_a_wrong_entry_changes_nothing);
     IN(quota, the_last_entry_for_a_region_of_a_list_counts);
+    IN(quota, an_unmapping_of_a_kind_that_does_not_exist_gives_nothing_back);
+    IN(quota, an_unmapping_beyond_the_last_byte_gives_nothing_back);
     IN(quota, a_long_list_is_mapped_whole);
     FINISH;
 }

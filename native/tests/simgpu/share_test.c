@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -179,6 +180,35 @@ static void a_mapped_tile_of_a_sparse_array_holds_its_memory(void)
     EXPECT_EQ(used(), CONTEXT);
 }
 
+/* ---- a thread is cancelled in the middle of calls that open and close files ---- */
+
+static void *export_for_ever(void *context)
+{
+    CUmemGenericAllocationHandle h;
+    int fd;
+    cuCtxSetCurrent(context);
+    for (;;) {
+        if (!cuMemCreate(&h, 2 * MIB, &both_ways, 0) && !cuMemExportToShareableHandle(&fd, h, 1, 0)) close(fd);
+        cuMemRelease(h);
+    }
+    return NULL;
+}
+
+static void a_thread_that_is_cancelled_in_a_call_leaves_no_lock_behind(void)
+{
+    CUcontext c;
+    pthread_t thread;
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+    alarm(20); /* the test would hang */
+    for (int i = 0; i < 50; i++) {
+        EXPECT_EQ(pthread_create(&thread, NULL, export_for_ever, c), 0);
+        usleep(1000);
+        EXPECT_EQ(pthread_cancel(thread) + pthread_join(thread, NULL), 0);
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    }
+    alarm(0);
+}
+
 int main(int argc, char **argv)
 {
     CUcontext c;
@@ -190,5 +220,6 @@ int main(int argc, char **argv)
     RUN(a_multicast_team_costs_a_granule_per_card_and_holds_what_is_bound);
     RUN(memory_bound_by_its_address_outlives_its_mapping);
     RUN(a_mapped_tile_of_a_sparse_array_holds_its_memory);
+    RUN(a_thread_that_is_cancelled_in_a_call_leaves_no_lock_behind);
     FINISH;
 }
