@@ -255,6 +255,7 @@ static uint64_t pass(struct fr_ticket *t)
         uint64_t now = clock_now_quickly();
         enum answer a = gate == FR_GATE_FREE ? (is_free(p) ? GO : OVER) : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
+        if (unlikely(gate == FR_GATE_CLOSED && atomic_load(&p->may_wait))) fr_stream_state_poll(t->state);
         if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, stuck_ns(t), !is_measured(t), now))) fr_blocked_takes_more(t->state), a = GO;
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);

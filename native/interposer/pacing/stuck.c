@@ -98,6 +98,11 @@ static bool goes_soon(struct fr_paced_card *p, uint64_t ns, uint64_t now)
     return atomic_fetch_add(&p->stuck_gone, 1), true;
 }
 
+void fr_stuck_took_longer(struct fr_paced_card *p, uint64_t ns)
+{
+    if (atomic_load_explicit(&p->stuck_since, memory_order_relaxed)) atomic_fetch_add(&p->stuck_ns, ns);
+}
+
 uint64_t fr_stuck_unknown_ns(const struct fr_paced_card *p, bool behind)
 {
     bool waits = atomic_load(&p->may_wait);

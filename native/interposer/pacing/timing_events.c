@@ -123,6 +123,7 @@ static void finish(struct fr_stream_state *st)
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
     if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* without the others' work */
+    if (!b->within && took > b->ns) fr_stuck_took_longer(st->card, took - b->ns);
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
@@ -287,10 +288,11 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
     atomic_fetch_add_explicit(&prediction->pending, 1, memory_order_relaxed);
 }
 
-/* An unknown kernel gets its own batch, so that it is measured sooner. In a blocked stream many events would only use up batches. */
+/* An unknown kernel gets its own batch, so that it is measured sooner. In a blocked stream many events would only use up batches, except where
+ * stuck.c goes by what was measured. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
-    if (atomic_load(&st->blocked)) return b->launches % BATCH_LAUNCHES == 0;
+    if (atomic_load(&st->blocked) && !atomic_load(&st->card->may_wait)) return b->launches % BATCH_LAUNCHES == 0;
     bool unknown = !atomic_load_explicit(&prediction->samples, memory_order_relaxed);
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }

@@ -211,10 +211,10 @@ static void release(void) { may_go_on = 1; }
 
 static void launch_many(CUstream s, unsigned round)
 {
-    for (unsigned i = 0; i < part.n && clock_now() < part.end; i++) launch(s, part.us, part.room ? 2 + round * part.n + i : 1);
+    for (unsigned i = 0; i < part.n && clock_now() < part.end; i++) launch(s, part.us, part.before ? 2 + round * part.n + i : 1);
 }
 
-/* A host node waits until n kernels have been launched into another stream; sync=0: into the same. room=1: each kernel has a shape of its own. */
+/* A host node waits until n kernels have been launched into another stream; sync=0: into the same. before=1: each kernel is a new one. */
 void play_graph_waits(void)
 {
     CUstream waits = new_stream(), other = part.sync ? new_stream() : waits;

@@ -7,7 +7,7 @@ from scene import Books, Part, Terms, play, suite
 
 SHARED, EVIL, HONEST = Terms(cores=20), Terms(cores=20, limit=20), Terms(cores=80)
 OVER = 2  # points
-WINDOW = 60  # s
+WINDOW = 30  # s
 SECOND = 1_000_000  # us
 BUSY = Part("honest", "work", "us=5000")
 
@@ -30,7 +30,7 @@ def rounds(words: str, terms: Terms, beside: bool) -> float:
 def test_a_graph_that_waits_for_later_launches_goes_on_beside_a_busy_neighbour() -> None:
     for words in ("sync=1", "sync=0"):
         done = rounds(words, SHARED, beside=True)
-        assert done >= WINDOW / 3, (words, done)
+        assert done >= WINDOW / 10, (words, done)
 
 
 def test_a_graph_that_waits_goes_on_under_a_limit() -> None:
@@ -54,9 +54,10 @@ def test_graphs_with_host_nodes_leave_a_neighbour_its_share() -> None:
 
 
 def test_a_host_node_that_never_ends_gives_no_more_than_the_limit() -> None:
-    for beside in (False, True):
-        books = played(Part("evil", "graph_never", "n=20 us=5000"), EVIL, beside)
-        assert share(books, "evil") <= 20 + OVER, (beside, share(books, "evil"))
+    for words in ("us=5000", "us=60000", "us=5000 before=1", "us=60000 before=1"):
+        for beside in (False, True):
+            books = played(Part("evil", "graph_never", f"n=20 {words}"), EVIL, beside)
+            assert share(books, "evil") <= 20 + OVER, (words, beside, share(books, "evil"))
 
 
 if __name__ == "__main__":
