@@ -132,7 +132,7 @@ wanted() { # by WHICH
 
 parallel() { # waits much, or runs under the virtual clock, and measures no shares of real time
     case $1 in
-    */arbiter/stuck_test.py | */arbiter/hidden_test.py | */arbiter/terms_test.py | */arbiter/ring_test.py | */arbiter/schedule_test) ;;
+    */arbiter/stuck_test.py | */arbiter/hidden_test.py | */arbiter/waiting_graphs_test.py | */arbiter/terms_test.py | */arbiter/ring_test.py | */arbiter/schedule_test) ;;
     */blocked_streams_test | */copies_test | */launch_test | */silent_thread_test | */turn_ahead_test | */share_time_test.py | */rude_test.py) return 1 ;;
     */interposer/* | */runtime/*) ;;
     *) return 1 ;;

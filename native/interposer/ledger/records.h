@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM, FR_MARGIN_PIECE,
-                FR_PIECE, FR_KERNEL_USED, FR_FUNCTION, FR_GRAPH_KERNELS, FR_GRAPH_KERNEL };
+                FR_PIECE, FR_KERNEL_USED, FR_FUNCTION, FR_GRAPH_KERNELS, FR_GRAPH_KERNEL, FR_GRAPH_WAITS };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */

@@ -294,6 +294,27 @@ HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
     return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
+/* ---- graphs that may wait ---- */
+
+static _Atomic uint64_t waits_noted[FR_GRAPH_BITS / 64]; /* by fr_graph_bit; never cleared */
+
+/* A graph that was changed keeps the mark. */
+static void note_waits(CUgraphExec e, bool waits)
+{
+    size_t bit = fr_graph_bit(e);
+    if (!waits) return;
+    fr_record_put((struct fr_record){.class = FR_GRAPH_WAITS, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e});
+    atomic_fetch_or(&waits_noted[bit / 64], 1ull << bit % 64);
+}
+
+bool fr_graph_may_wait(CUgraphExec e)
+{
+    struct fr_record r;
+    size_t bit = fr_graph_bit(e);
+    bool noted = atomic_load_explicit(&waits_noted[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
+    return unlikely(noted) && fr_record_find(FR_GRAPH_WAITS, (uintptr_t)e, &r);
+}
+
 /* ---- making graphs ---- */
 
 /* An instantiation; some drivers already take the memory here. */
@@ -308,13 +329,21 @@ struct instantiation {
     CUresult (*go)(struct instantiation *i);
 };
 
-static void needs_of(CUgraph g, struct call *c)
+static bool needs_of(CUgraph g, struct call *c)
 {
     struct fr_needs needs;
     fr_graph_needs(g, &needs);
     c->exec = NULL;
     c->count = needs.count;
     for (int k = 0; k < needs.count; k++) c->on[k] = (struct part){.device = needs.on[k].device, .need = needs.on[k].bytes};
+    return needs.waits;
+}
+
+static CUresult go(struct instantiation *i, bool waits)
+{
+    CUresult r = i->go(i);
+    if (!r) note_waits(*i->out, waits);
+    return r;
 }
 
 static void forget(CUgraphExec e, const struct call *c)
@@ -326,10 +355,10 @@ static void forget(CUgraphExec e, const struct call *c)
 static CUresult take_memory_and_go(struct instantiation *i)
 {
     struct call c;
-    needs_of(i->graph, &c);
-    if (!c.count) return i->go(i);
+    bool waits = needs_of(i->graph, &c);
+    if (!c.count) return go(i, waits);
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = i->go(i);
+    CUresult r = go(i, waits);
     end(&c);
     bool known = true;
     for (int k = 0; k < c.count && !r; k++) known &= remember(*i->out, &c.on[k]);
@@ -458,6 +487,7 @@ static bool update_begin(struct change *c, CUgraphExec e, CUgraph g)
     look_at_kernels(e, g);
     recall(e, &c->old);
     fr_graph_needs(g, &c->need);
+    note_waits(e, c->need.waits);
     return change_begin(c);
 }
 
@@ -482,6 +512,7 @@ static bool child_begin(struct change *c, CUgraphExec e, CUgraph child)
     look_at_kernels(e, child);
     recall(e, &c->old);
     fr_graph_needs(child, &c->need);
+    note_waits(e, c->need.waits);
     for (int i = 0; i < c->need.count; i++) {
         uint64_t *old = need_on(&c->old, c->need.on[i].device);
         if (old) c->need.on[i].bytes += *old;
@@ -519,7 +550,7 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
 
 /* During the turns of its devices: a launch at the same time then finds what the graph needs. And if a new graph gets the same
  * handle and has memory on the same devices, it is made after the old records under the handle are gone. */
-static CUresult destroy(CUgraphExec e)
+static CUresult destroy_with_records(CUgraphExec e)
 {
     struct call c;
     struct fr_record gone, kernels;
@@ -534,7 +565,15 @@ static CUresult destroy(CUgraphExec e)
     return r;
 }
 
-HOOK CUresult cuGraphExecDestroy(CUgraphExec e) { return fr_graph_is_plain(e) ? REAL(cuGraphExecDestroy)(e) : destroy(e); }
+/* A new graph may get the handle as soon as the driver has it back, so the mark is taken off before, and put back if the driver refuses. */
+HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
+{
+    struct fr_record mark;
+    bool waits = fr_graph_may_wait(e) && fr_record_take(FR_GRAPH_WAITS, (uintptr_t)e, &mark);
+    CUresult r = fr_graph_is_plain(e) ? REAL(cuGraphExecDestroy)(e) : destroy_with_records(e);
+    if (r) note_waits(e, waits);
+    return r;
+}
 
 HOOK CUresult cuDeviceGraphMemTrim(CUdevice d)
 {

@@ -35,7 +35,7 @@ struct list {
 
 struct search {
     struct list ranges;
-    bool failed;
+    bool failed, waits;
 };
 
 static void *from_system(size_t bytes)
@@ -147,9 +147,17 @@ bool fr_graph_walk(CUgraph graph, void (*look)(void *, CUgraphNode, int), void *
     return all;
 }
 
+/* A node that writes a word may be changed into one that waits for it. The bodies of a conditional node are not shown. */
+static bool may_wait(int type)
+{
+    return type == CU_GRAPH_NODE_TYPE_HOST || type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT ||
+           type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP || type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+}
+
 static void look_at_node(void *searcher, CUgraphNode node, int type)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS p = {0};
+    ((struct search *)searcher)->waits |= may_wait(type);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || REAL(cuGraphMemAllocNodeGetParams)(node, &p)) return;
     add_range(searcher, fr_device_of_location(&p.poolProps.location), p.dptr, p.bytesize);
 }
@@ -160,6 +168,7 @@ void fr_graph_needs(CUgraph graph, struct fr_needs *out)
     size_t seen = 0;
     out->count = 0;
     s.failed |= !fr_graph_walk(graph, look_at_node, &s);
+    out->waits = s.waits || s.failed;
     struct range *at = s.ranges.at;
     sort(at, s.ranges.count);
     for (size_t i = 0; i < s.ranges.count && !s.failed; i += seen) {

@@ -15,6 +15,7 @@ struct fr_need {
 };
 struct fr_needs {
     int count; /* in ascending order of the devices; 0 for a graph without memory */
+    bool waits; /* a node of the graph may wait for the program, or for another */
     struct fr_need on[FR_GRAPH_DEVICES];
 };
 void fr_graph_needs(CUgraph graph, struct fr_needs *out);

@@ -52,11 +52,16 @@ CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr, size_t, unsigned, size_t, size_t, 
     CUresult name##_ptsz(CUstream, __VA_ARGS__);
 BOTH_STREAMS(cuStreamWaitEvent, CUevent, unsigned)
 BOTH_STREAMS(cuLaunchHostFunc, CUhostFn, void *)
+BOTH_STREAMS(cuLaunchHostFunc_v2, CUhostFn, void *, unsigned)
 BOTH_STREAMS(cuStreamAddCallback, CUstreamCallback, void *, unsigned)
 BOTH_STREAMS(cuStreamWaitValue32, CUdeviceptr, uint32_t, unsigned)
 BOTH_STREAMS(cuStreamWaitValue32_v2, CUdeviceptr, uint32_t, unsigned)
 BOTH_STREAMS(cuStreamWaitValue64, CUdeviceptr, uint64_t, unsigned)
 BOTH_STREAMS(cuStreamWaitValue64_v2, CUdeviceptr, uint64_t, unsigned)
+CUresult cuWaitExternalSemaphoresAsync(const void *, const void *, unsigned, CUstream);
+CUresult cuWaitExternalSemaphoresAsync_ptsz(const void *, const void *, unsigned, CUstream);
+CUresult cuCtxWaitEvent(CUcontext, CUevent);
+CUresult cuGreenCtxWaitEvent(CUgreenCtx, CUevent);
 BOTH_STREAMS(cuStreamBatchMemOp, unsigned, void *, unsigned)
 BOTH_STREAMS(cuStreamBatchMemOp_v2, unsigned, void *, unsigned)
 

@@ -7,7 +7,8 @@
  *                  waiting for the card, beside other processes.) A blocked stream uses no time of the card. So any number of
  *                  launches may go behind it, and a turn ends without it. Once it is released, its work requests a turn.
  *      stalled     The oldest batch has begun and has not ended for STUCK_NS. It is a kernel that waits for the program, or one that
- *                  really takes that long. The two cannot be told apart, so one launch goes, then two, then four ... */
+ *                  really takes that long. The two cannot be told apart, so one launch goes, then two, then four ... If the batch is a graph
+ *                  with nodes that may wait for the program, this begins after BLOCKED_NS. */
 #include "pacing/blocked_streams.h"
 
 #include "base/compiler.h"
@@ -40,10 +41,19 @@ static bool at_work(struct fr_stream_state *st)
     return begun;
 }
 
+static bool may_wait(struct fr_stream_state *st)
+{
+    if (!fr_stream_state_try_lock(st)) return false;
+    bool may = fr_timing_may_wait(st);
+    fr_stream_state_unlock(st);
+    return may;
+}
+
+/* A graph that waits for the program may be what another stream waits for. */
 static bool any_at_work(const struct fr_paced_card *card)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
-        if (at_work(st) && atomic_load(&st->blocked) != FR_STALLED) return true;
+        if (at_work(st) && atomic_load(&st->blocked) != FR_STALLED && !may_wait(st)) return true;
     return false;
 }
 
@@ -83,7 +93,7 @@ static bool is_blocked(struct fr_stream_state *st, struct watch *v, uint64_t now
         v->looked = now;
         if (any_at_work(st->card)) v->quiet = now;
     }
-    uint64_t stuck = atomic_load(&st->let) ? STUCK_AGAIN_NS : STUCK_NS;
+    uint64_t stuck = may_wait(st) ? BLOCKED_NS : atomic_load(&st->let) ? STUCK_AGAIN_NS : STUCK_NS;
     if (now > v->quiet + BLOCKED_NS && now > v->began + 4 * v->known && is_behind(st)) return let_go(st, FR_BLOCKED), true;
     if (now > v->began + stuck + 4 * v->known) return let_go(st, FR_STALLED), true;
     return false;

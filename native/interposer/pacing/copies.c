@@ -39,7 +39,7 @@ static uint64_t size_class(uint64_t bytes)
 struct fr_work fr_copy_work(const void *function, uint64_t bytes, CUstream s, bool own)
 {
     uint64_t ns = 2000 + bytes / BYTES_PER_NS;
-    return (struct fr_work){(uintptr_t)function, size_class(bytes), s, own, ns < 1000000000 ? (uint32_t)ns : 1000000000};
+    return (struct fr_work){(uintptr_t)function, size_class(bytes), s, own, ns < 1000000000 ? (uint32_t)ns : 1000000000, false};
 }
 
 /* ---- fills, and copies whose ends are on a card by their types ---- */

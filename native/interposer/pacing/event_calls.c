@@ -65,8 +65,6 @@ HOOK CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, int id, const void
 ASKS(cuEventElapsedTime, fr_event_is_own(a) || fr_event_is_own(b), (float *ms, CUevent a, CUevent b), (ms, a, b))
 ASKS(cuEventElapsedTime_v2, fr_event_is_own(a) || fr_event_is_own(b), (float *ms, CUevent a, CUevent b), (ms, a, b))
 ASKS(cuIpcGetEventHandle, fr_event_is_own(e), (CUipcEventHandle *out, CUevent e), (out, e))
-ASKS(cuCtxWaitEvent, fr_event_is_own(e), (CUcontext c, CUevent e), (c, e))
-ASKS(cuGreenCtxWaitEvent, fr_event_is_own(e), (CUgreenCtx c, CUevent e), (c, e))
 ASKS(cuGraphAddEventWaitNode, fr_event_is_own(e), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, CUevent e), (out, g, after, n, e))
 ASKS(cuGraphEventWaitNodeSetEvent, fr_event_is_own(e), (CUgraphNode node, CUevent e), (node, e))
 ASKS(cuGraphExecEventWaitNodeSetEvent, fr_event_is_own(e), (CUgraphExec x, CUgraphNode node, CUevent e), (x, node, e))

@@ -157,12 +157,13 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
     return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
+static bool is_measured(const struct fr_ticket *t) { return atomic_load_explicit(&t->prediction->samples, memory_order_relaxed); }
+
 /* How much of FR_WINDOW_NS the launch takes where the gate stays closed (stuck.c). One of unknown length takes all of it, and does not go
  * behind other work. */
 static uint64_t stuck_ns(const struct fr_ticket *t)
 {
-    bool measured = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
-    return measured ? t->ns : atomic_load(&t->state->in_flight) ? FR_STUCK_NEVER_NS : FR_WINDOW_NS;
+    return is_measured(t) ? t->ns : fr_stuck_unknown_ns(t->card, atomic_load(&t->state->in_flight));
 }
 
 static void wait_at(const struct fr_ticket *t, uint32_t seen)
@@ -254,7 +255,8 @@ static uint64_t pass(struct fr_ticket *t)
         uint64_t now = clock_now_quickly();
         enum answer a = gate == FR_GATE_FREE ? (is_free(p) ? GO : OVER) : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
-        if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, stuck_ns(t), now))) fr_blocked_takes_more(t->state), a = GO;
+        if (unlikely(gate == FR_GATE_CLOSED && atomic_load(&p->may_wait))) fr_stream_state_poll(t->state);
+        if (unlikely(gate == FR_GATE_CLOSED && fr_stuck_may_launch(p, stuck_ns(t), !is_measured(t), now))) fr_blocked_takes_more(t->state), a = GO;
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
             if (unlikely(!is_known(t->prediction) && !atomic_load_explicit(&p->guessed, memory_order_relaxed))) atomic_store(&p->guessed, 1);
@@ -302,6 +304,7 @@ static void look_up_again(struct fr_stream_state *st)
 static void enter(struct fr_ticket *t, const struct fr_work *w)
 {
     t->card = NULL;
+    t->may_wait = w->may_wait;
     if (!(t->state = fr_gate_stream(w))) return;
     struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
@@ -344,7 +347,7 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
     uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns), fr_timing_launch_failed(t->state);
-    else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
+    else fr_timing_after_launch(t->state, t->prediction, now, t->ns, t->may_wait);
     uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
     if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another would not be done in time */
     fr_stream_state_done(t->state);

@@ -30,6 +30,7 @@ struct fr_ticket {
     struct fr_stream_state *state;
     struct fr_prediction *prediction;
     uint64_t ns, entered; /* predicted length; when it passed the gate */
+    bool may_wait;        /* as in the work */
     CUcontext context;    /* the stream's context if another one is current; else NULL */
 };
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w);

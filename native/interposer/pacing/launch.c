@@ -30,7 +30,7 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 #define KERNEL(name, own, f, s, shape_of, parameters, arguments)                                   \
     static __attribute__((noinline)) CUresult name##_paced parameters                              \
     {                                                                                              \
-        struct fr_work w = {(uintptr_t)(f), shape_of, s, own, 0};                                  \
+        struct fr_work w = {(uintptr_t)(f), shape_of, s, own, 0, false};                           \
         PACED(w, REAL(name) arguments);                                                            \
     }                                                                                              \
     static __attribute__((noinline)) CUresult name##_with_care parameters                          \
@@ -72,7 +72,7 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
     static __attribute__((noinline)) CUresult name##_paced(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)     \
     {                                                                                                                                  \
         CUlaunchConfig mine = *c;                                                                                                      \
-        struct fr_work w = {(uintptr_t)f, shape_of_config(&mine), mine.hStream, own, 0};                                               \
+        struct fr_work w = {(uintptr_t)f, shape_of_config(&mine), mine.hStream, own, 0, false};                                        \
         PACED(w, REAL(name)(&mine, f, parameters, extra));                                                                             \
     }                                                                                                                                  \
     static __attribute__((noinline)) CUresult name##_with_care(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) \
@@ -99,7 +99,7 @@ HOOK CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream s)
     CUresult used = fr_function_used(f, s);
     if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunchGridAsync)(f, width, height, s);
-    struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), s, false, 0};
+    struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), s, false, 0, false};
     PACED(w, REAL(cuLaunchGridAsync)(f, width, height, s));
 }
 
@@ -108,7 +108,7 @@ HOOK CUresult cuLaunchGrid(CUfunction f, int width, int height)
     CUresult used = fr_function_used(f, NULL);
     if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunchGrid)(f, width, height);
-    struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), NULL, false, 0};
+    struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), NULL, false, 0, false};
     PACED(w, REAL(cuLaunchGrid)(f, width, height));
 }
 
@@ -117,7 +117,7 @@ HOOK CUresult cuLaunch(CUfunction f)
     CUresult used = fr_function_used(f, NULL);
     if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunch)(f);
-    struct fr_work w = {(uintptr_t)f, 1, NULL, false, 0};
+    struct fr_work w = {(uintptr_t)f, 1, NULL, false, 0, false};
     PACED(w, REAL(cuLaunch)(f));
 }
 
@@ -147,7 +147,7 @@ static bool sort_by_card(struct several *all, const CUDA_LAUNCH_PARAMS *list, un
 static void enter_one(struct several *s, const CUDA_LAUNCH_PARAMS *l)
 {
     uint64_t block = (uint64_t)l->blockDimX * l->blockDimY * l->blockDimZ;
-    struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0};
+    struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0, false};
     REAL(cuCtxSetCurrent)(s->context);
     fr_gate_enter(&s->ticket, &w);
 }

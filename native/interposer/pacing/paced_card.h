@@ -36,6 +36,9 @@ struct fr_paced_card {
     _Atomic uint64_t stuck_since;                 /* since then the gate is closed and nothing was done; 0: not so, or no launch may go */
     _Atomic uint32_t stuck_let, stuck_gone, stuck_doubled; /* launches since then; in this turn, or since the last look; doublings (stuck.c) */
     _Atomic uint64_t stuck_ns;                    /* predicted length of launches that went soon, in this turn */
+    _Atomic uint64_t stuck_from;                  /* when the gate was closed */
+    _Atomic uint32_t stuck_unknown;               /* of them, launches of unknown length */
+    _Atomic uint32_t may_wait;                    /* batches in flight with a graph that may wait for the program */
     _Atomic uint64_t worked_at;                   /* when the lease client last found work running although the turn seemed idle */
     _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
     _Atomic uint32_t last_event_busy;             /* a thread works with the two fields below */

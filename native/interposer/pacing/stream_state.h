@@ -18,6 +18,7 @@ struct fr_work { /* one launch, before it is made */
     CUstream stream;
     bool per_thread;   /* the stream NULL means the thread's own default stream */
     uint32_t first_ns; /* assumed length until one is measured; 0: unknown */
+    bool may_wait;     /* a graph with nodes that may wait for the program */
 };
 
 #define FR_NEVER 1u /* never the sequence of readable limits: those are even */
@@ -35,6 +36,7 @@ struct batch {
     bool held;   /* held back by the program, then released: counted at that moment, and the arbiter charges the time */
     bool apart;  /* held back by the program, and done before it was seen to run */
     bool late;   /* the second event was recorded after the batch was done: its length is unknown */
+    bool within; /* contains such a graph: it may have begun and wait for the program */
     bool behind; /* behind a wait that the program put into the stream */
     bool single; /* began on a dry stream: closed after its first launch, before the stream can run dry in it */
     bool over;   /* takes no more launches */

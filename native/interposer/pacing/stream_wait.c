@@ -3,6 +3,7 @@
 
 #include "resolve/real.h"
 #include "memory/api_memory.h"
+#include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
@@ -92,6 +93,16 @@ void fr_stream_states_close_all(void)
 {
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));)
         if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD) close_batch(st, TRIES);
+}
+
+/* A thread's own stream is told too, but its batches are closed already: they never stay open. */
+void fr_stream_states_tell(CUcontext context)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
+        if (context && atomic_load(&st->context) != context) continue;
+        if (atomic_load(&st->open) && atomic_load(&st->handle) != CU_STREAM_PER_THREAD && !atomic_load(&fr_capture_count)) close_batch(st, TRIES);
+        atomic_store(&st->told, true);
+    }
 }
 
 /* Takes the lock when the lease client waits for none of the stream's events: it waits without the lock. */

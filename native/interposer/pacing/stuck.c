@@ -12,10 +12,16 @@
  *             again--> another launch
  *      some work in flight is done, so it only took long: the time starts again, and is doubled if a launch has gone
  *
+ * If a graph is in flight that may wait for the program (a host node and the like), FR_WINDOW_NS is only the beginning: the launches that go
+ * soon may take as much of the time since then as the container may have of the card. So a program that never lets the graph go on gets no
+ * more than its limit that way, and pays for all of the time. A launch of unknown length counts twice as much as the one before it: all
+ * together are no worse than one long kernel.
+ *
  * Without the doubling, long kernels, each launched while the one before runs, would keep a turn forever. */
 #include "pacing/stuck.h"
 
 #include "base/compiler.h"
+#include "ledger/limits.h"
 #include "ledger/shared.h"
 #include "pacing/paced_card.h"
 
@@ -29,6 +35,7 @@
 #define SOON_NS 2000000ull
 #define STUCK_NS 6000000000ull
 #define MOST_DOUBLED 16u
+#define LITTLE_PERCENT 10 /* for a container that has only a weight */
 
 static uint64_t processes(void)
 {
@@ -49,27 +56,66 @@ static uint64_t rest(const struct fr_paced_card *p, uint64_t since)
 /* Allows four times that: by now other containers may share the card. */
 static uint64_t known(const struct fr_paced_card *p, uint64_t since) { return 4 * rest(p, since); }
 
-static bool may_go_soon(const struct fr_paced_card *p, uint64_t ns) { return atomic_load(&p->stuck_ns) + ns <= FR_WINDOW_NS; }
+/* Percent of the card that the container may have. */
+static uint64_t part_of(const struct fr_paced_card *p)
+{
+    struct fr_quota q;
+    fr_quota((int)(p - fr_paced_cards), &q);
+    uint32_t percent = q.cores_limit ? q.cores_limit : q.cores;
+    return percent && percent < 100 ? percent : LITTLE_PERCENT;
+}
+
+/* When a launch of this length may go soon; 0: at once. */
+static uint64_t room_at(const struct fr_paced_card *p, uint64_t ns)
+{
+    uint64_t sum = atomic_load(&p->stuck_ns) + ns;
+    if (sum <= FR_WINDOW_NS) return 0;
+    if (!atomic_load(&p->may_wait)) return UINT64_MAX;
+    return atomic_load(&p->stuck_from) + (sum - FR_WINDOW_NS) * 100 / part_of(p);
+}
+
+/* From the first launch on, only the room counts where a graph may wait: what has gone since is part of it. */
+static uint64_t soon(const struct fr_paced_card *p, uint64_t since)
+{
+    bool first = !atomic_load(&p->stuck_gone) || !atomic_load(&p->may_wait);
+    return first ? since + rest(p, since) + SOON_NS : since;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 uint64_t fr_stuck_look(const struct fr_paced_card *p, uint64_t ns)
 {
-    uint64_t since = atomic_load(&p->stuck_since);
-    if (since && may_go_soon(p, ns)) return since + rest(p, since) + SOON_NS;
-    return since ? since + known(p, since) + (atomic_load(&p->stuck_let) + 1) * patience(p) + 1 : 0;
+    uint64_t since = atomic_load(&p->stuck_since), room = room_at(p, ns);
+    if (!since) return 0;
+    uint64_t one = since + known(p, since) + (atomic_load(&p->stuck_let) + 1) * patience(p) + 1;
+    return room < one ? later(soon(p, since), room) : one;
 }
 
-static bool goes_soon(struct fr_paced_card *p, uint64_t ns)
+static bool goes_soon(struct fr_paced_card *p, uint64_t ns, uint64_t now)
 {
-    if (!may_go_soon(p, ns)) return false;
+    if (room_at(p, ns) > now) return false;
     atomic_fetch_add(&p->stuck_ns, ns);
     return atomic_fetch_add(&p->stuck_gone, 1), true;
 }
 
-bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t ns, uint64_t now)
+void fr_stuck_took_longer(struct fr_paced_card *p, uint64_t ns)
+{
+    if (atomic_load_explicit(&p->stuck_since, memory_order_relaxed)) atomic_fetch_add(&p->stuck_ns, ns);
+}
+
+uint64_t fr_stuck_unknown_ns(const struct fr_paced_card *p, bool behind)
+{
+    bool waits = atomic_load(&p->may_wait);
+    uint32_t before = atomic_load(&p->stuck_unknown);
+    if (behind && !waits) return FR_STUCK_NEVER_NS;
+    return waits ? FR_WINDOW_NS << (before < MOST_DOUBLED ? before : MOST_DOUBLED) : FR_WINDOW_NS;
+}
+
+bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t ns, bool unknown, uint64_t now)
 {
     uint64_t since = atomic_load(&p->stuck_since), from = since + known(p, since);
-    if (likely(!since || now < since + rest(p, since) + SOON_NS) || !fr_lease_client_lives(p, now)) return false;
-    if (goes_soon(p, ns)) return true;
+    if (likely(!since || now < soon(p, since)) || !fr_lease_client_lives(p, now)) return false;
+    if (goes_soon(p, ns, now)) return atomic_fetch_add(&p->stuck_unknown, unknown), true;
     if (now < from + STUCK_NS) return false;
     uint64_t may = (now - from) / patience(p);
     uint32_t let = atomic_load(&p->stuck_let);
@@ -81,6 +127,8 @@ bool fr_stuck_may_launch(struct fr_paced_card *p, uint64_t ns, uint64_t now)
 void fr_stuck_begin(struct fr_paced_card *p)
 {
     atomic_store(&p->stuck_ns, 0);
+    atomic_store(&p->stuck_unknown, 0);
+    atomic_store(&p->stuck_from, clock_now());
     atomic_store(&p->stuck_let, 0);
     atomic_store(&p->stuck_gone, 0);
     atomic_store(&p->stuck_doubled, 0);

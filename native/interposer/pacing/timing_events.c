@@ -42,6 +42,7 @@ static struct batch *newest(struct fr_stream_state *st) { return at(st, st->coun
 static void landed(struct fr_stream_state *st, struct batch *b)
 {
     fr_stream_state_completed(st, b->ns);
+    if (unlikely(b->within)) atomic_fetch_sub(&st->card->may_wait, 1), b->within = false;
     for (uint32_t i = 0; i < b->kernels; i++) atomic_fetch_sub_explicit(&b->prediction[i]->pending, b->of_kernel[i], memory_order_relaxed);
 }
 
@@ -116,11 +117,13 @@ static void finish(struct fr_stream_state *st)
     uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
     b->beside |= passes && clock_now() >= passes;
     b->shared |= b->held || b->apart; /* outside of a turn */
+    b->shared |= b->within && atomic_load(&st->card->stuck_gone); /* it may have waited for a launch that the gate held up */
     if (timed && !b->late) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
     if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* without the others' work */
+    if (!b->within && took > b->ns) fr_stuck_took_longer(st->card, took - b->ns);
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
@@ -136,6 +139,8 @@ bool fr_timing_has_begun(struct fr_stream_state *st)
 }
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
+
+bool fr_timing_may_wait(struct fr_stream_state *st) { return st->count && at(st, 0)->within; }
 
 /* Only errors about the whole context prove that nothing runs any more: the context ended, or one of its kernels failed. Other errors may be
  * caused by the program: an event that became part of a capture cannot be queried. */
@@ -228,7 +233,7 @@ static void begin(struct fr_stream_state *st, bool dry, bool launched)
     struct batch *b = at(st, st->count);
     b->begun = launched || !event(&b->from) || REAL(cuEventRecord)(b->from, st->handle);
     b->ns = b->launches = b->kernels = 0;
-    b->gap = b->held = b->apart = b->late = b->over = b->lost = false;
+    b->gap = b->held = b->apart = b->late = b->over = b->lost = b->within = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
@@ -283,23 +288,31 @@ static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
     atomic_fetch_add_explicit(&prediction->pending, 1, memory_order_relaxed);
 }
 
-/* An unknown kernel gets its own batch, so that it is measured sooner. In a blocked stream many events would only use up batches. */
+/* An unknown kernel gets its own batch, so that it is measured sooner. In a blocked stream many events would only use up batches, except where
+ * stuck.c goes by what was measured. */
 static bool full(const struct fr_stream_state *st, const struct batch *b, const struct fr_prediction *prediction)
 {
-    if (atomic_load(&st->blocked)) return b->launches % BATCH_LAUNCHES == 0;
+    if (atomic_load(&st->blocked) && !atomic_load(&st->card->may_wait)) return b->launches % BATCH_LAUNCHES == 0;
     bool unknown = !atomic_load_explicit(&prediction->samples, memory_order_relaxed);
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
+static void note_wait(struct fr_stream_state *st, struct batch *b)
+{
+    if (!b->within) atomic_fetch_add(&st->card->may_wait, 1);
+    b->within = true;
+}
+
 /* Another thread may have closed the batch before the launch. */
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns)
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns, bool may_wait)
 {
     fr_stream_state_lock(st);
     fr_stream_state_queue(st, now, ns);
     if (unlikely(!st->open)) begin(st, false, true);
     struct batch *b = newest(st);
     note(b, prediction, ns);
-    b->over = full(st, b, prediction);
+    if (unlikely(may_wait)) note_wait(st, b);
+    b->over = may_wait || full(st, b, prediction);
     if (b->over || must_close(st)) fr_timing_close(st);
     fr_stream_state_unlock(st);
 }

@@ -11,13 +11,14 @@ struct fr_prediction;
 struct fr_stream_state;
 
 bool fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* true: a batch begins, with its first event */
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns);
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns, bool may_wait);
 void fr_timing_launch_failed(struct fr_stream_state *st); /* called instead if the launch failed */
 
 /* With the state locked: */
 void fr_timing_collect(struct fr_stream_state *st);        /* finished batches */
 bool fr_timing_has_begun(struct fr_stream_state *st);      /* the oldest batch runs, or has run */
 bool fr_timing_may_be_blocked(struct fr_stream_state *st); /* the oldest batch may be waiting for the program rather than for the card */
+bool fr_timing_may_wait(struct fr_stream_state *st);       /* the oldest batch may wait for the program although it has begun */
 bool fr_timing_runs(struct fr_stream_state *st);           /* the oldest batch has begun and is not done; by the lease client */
 void fr_timing_goes_on(struct fr_stream_state *st);        /* work that the program held back now runs */
 void fr_timing_drain(struct fr_stream_state *st);          /* waits for all work that has begun */

@@ -8,7 +8,9 @@
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
 #include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
 #include "pacing/timing_events.h"
+#include "pacing/wait_calls.h"
 
 #include "cuda_abi.h"
 
@@ -29,7 +31,7 @@ static void cut(CUstream s, bool own)
 }
 
 /* Work that is launched later into the NULL stream waits for this stream, so the NULL stream's batch is closed, too. */
-static void cut_here(CUstream s, bool own, bool by_host)
+void fr_wait_cut(CUstream s, bool own, bool by_host)
 {
     CUcontext of = fr_gate_context_of(s), before = NULL;
     if (by_host) atomic_store(&fr_blocked_by_host, 1);
@@ -45,7 +47,7 @@ static void cut_here(CUstream s, bool own, bool by_host)
 #define WAITS(name, own, by_host, parameters, arguments) \
     HOOK CUresult name parameters                        \
     {                                                    \
-        if (!fr_unpaced()) cut_here(s, own, by_host);    \
+        if (!fr_unpaced()) fr_wait_cut(s, own, by_host);    \
         return REAL(name) arguments;                     \
     }
 #define BOTH(name, by_host, parameters, arguments)     \
@@ -56,7 +58,7 @@ static void cut_here(CUstream s, bool own, bool by_host)
 static CUresult wait_event(CUresult (*real)(CUstream, CUevent, unsigned), CUstream s, bool own, CUevent e, unsigned flags)
 {
     if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;
-    if (!fr_unpaced()) cut_here(s, own, false);
+    if (!fr_unpaced()) fr_wait_cut(s, own, false);
     if (likely(!atomic_load(&fr_capture_count))) return real(s, e, flags);
     fr_capture_changes_enter(own ? fr_per_thread(s) : s);
     CUresult r = real(s, e, flags);
@@ -67,6 +69,8 @@ HOOK CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return 
 HOOK CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned flags) { return wait_event(REAL(cuStreamWaitEvent_ptsz), s, true, e, flags); }
 
 BOTH(cuLaunchHostFunc, true, (CUstream s, CUhostFn f, void *data), (s, f, data))
+BOTH(cuLaunchHostFunc_v2, true, (CUstream s, CUhostFn f, void *data, unsigned mode), (s, f, data, mode))
+BOTH(cuWaitExternalSemaphoresAsync, true, (const void *all, const void *values, unsigned n, CUstream s), (all, values, n, s))
 BOTH(cuStreamAddCallback, true, (CUstream s, CUstreamCallback f, void *data, unsigned flags), (s, f, data, flags))
 BOTH(cuStreamWaitValue32, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
 BOTH(cuStreamWaitValue32_v2, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
@@ -74,3 +78,19 @@ BOTH(cuStreamWaitValue64, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigne
 BOTH(cuStreamWaitValue64_v2, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigned flags), (s, at, v, flags))
 BOTH(cuStreamBatchMemOp, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))
 BOTH(cuStreamBatchMemOp_v2, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))
+
+/* These make all streams of a context wait: with what is launched into them later. */
+HOOK CUresult cuCtxWaitEvent(CUcontext c, CUevent e)
+{
+    if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;
+    if (!fr_unpaced() && c) fr_stream_states_tell(c);
+    return REAL(cuCtxWaitEvent)(c, e);
+}
+
+/* Streams of a green context belong to a context of their own, which this call does not name. */
+HOOK CUresult cuGreenCtxWaitEvent(CUgreenCtx c, CUevent e)
+{
+    if (unlikely(fr_event_is_own(e))) return CUDA_ERROR_INVALID_HANDLE;
+    if (!fr_unpaced()) fr_stream_states_tell(NULL);
+    return REAL(cuGreenCtxWaitEvent)(c, e);
+}

@@ -178,6 +178,12 @@ static CUresult launch_host(CUstream handle, CUhostFn fn, void *data)
 API CUresult cuLaunchHostFunc(CUstream s, CUhostFn fn, void *data) { return launch_host(s, fn, data); }
 API CUresult cuLaunchHostFunc_ptsz(CUstream s, CUhostFn fn, void *data) { return launch_host(SIM_PER_THREAD(s), fn, data); }
 
+/* The mode only says how the driver's thread waits. */
+#define MOST_MODE 1
+static CUresult launch_host_v2(CUstream s, CUhostFn fn, void *data, unsigned mode) { return mode > MOST_MODE ? CUDA_ERROR_INVALID_VALUE : launch_host(s, fn, data); }
+API CUresult cuLaunchHostFunc_v2(CUstream s, CUhostFn fn, void *data, unsigned mode) { return launch_host_v2(s, fn, data, mode); }
+API CUresult cuLaunchHostFunc_v2_ptsz(CUstream s, CUhostFn fn, void *data, unsigned mode) { return launch_host_v2(SIM_PER_THREAD(s), fn, data, mode); }
+
 static CUresult add_callback(CUstream handle, CUstreamCallback fn, void *data, unsigned flags)
 {
     struct sim_stream *st;

@@ -1,6 +1,8 @@
 /* Graphs: nodes, capture of streams, instantiation and launch.
  *
- * A launched graph is one piece of work that takes as long as its longest path. The addresses of allocation nodes are fixed when the node is
+ * A launched graph is one piece of work that takes as long as its longest path. Host nodes divide it: a node belongs to the piece behind all
+ * host nodes on its paths, and a round of host nodes runs when the piece before is done. So a host node also holds back nodes of later pieces
+ * that do not depend on it. The addresses of allocation nodes are fixed when the node is
  * created; the card's memory for them is taken later (graph_memory.c). */
 #include "graph.h"
 
@@ -623,7 +625,7 @@ struct launch {
     uint32_t share;
 };
 
-static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until);
+static CUresult run_graph(struct sim_graph *g, struct launch *l, struct sim_moment from, struct sim_moment *until);
 
 static CUresult run_kernel(struct sim_node *n, struct launch *l, struct sim_item *item)
 {
@@ -641,10 +643,11 @@ static CUresult run_memset(struct sim_node *n, struct launch *l, struct sim_item
 }
 
 /* Performs the node's work and computes how long it takes. */
-static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, uint64_t *until)
+static CUresult run_node(struct sim_node *n, struct launch *l, struct sim_moment start, struct sim_moment *until)
 {
     struct sim_item item = {0};
     CUresult r = CUDA_SUCCESS;
+    *until = start;
     switch (n->p.type) {
     case N_KERNEL: r = run_kernel(n, l, &item); break;
     case N_MEMCPY: r = sim_copy_3d(&n->p.memcpy.copyParams, l->ctx, &item); break;
@@ -653,34 +656,67 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
     case N_CONDITIONAL: return run_graph(sim_conditional_chosen(&n->p), l, start, until);
     case N_ALLOC: r = sim_graph_alloc(n, l->ctx); break;
     case N_FREE: r = sim_graph_free(sim_region_at(n->p.free.dptr)); break;
+    case N_HOST: *until = (struct sim_moment){start.piece + 1, 0}; break;
     default: break;
     }
     if (item.share > l->share) l->share = item.share;
-    *until = start + item.left_ns;
+    until->ns += item.left_ns;
     return r;
 }
 
-static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until)
+static struct sim_moment later(struct sim_moment a, struct sim_moment b)
+{
+    return a.piece != b.piece ? (a.piece > b.piece ? a : b) : a.ns > b.ns ? a : b;
+}
+
+static CUresult run_graph(struct sim_graph *g, struct launch *l, struct sim_moment from, struct sim_moment *until)
 {
     *until = from;
     for (struct sim_node *n = g ? g->first : NULL; n; n = n->next) {
-        uint64_t start = from;
+        struct sim_moment start = from;
         for (size_t i = 0; i < n->before_count; i++)
-            if (n->before[i] && n->before[i]->at_us_ns > start) start = n->before[i]->at_us_ns;
-        CUresult r = run_node(n, l, start, &n->at_us_ns);
+            if (n->before[i]) start = later(start, n->before[i]->end);
+        CUresult r = run_node(n, l, start, &n->end);
         if (r) return r;
-        if (n->at_us_ns > *until) *until = n->at_us_ns;
+        *until = later(*until, n->end);
     }
     return CUDA_SUCCESS;
 }
 
-static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
+static struct sim_graph *graph_within(const struct sim_node *n)
+{
+    return n->p.type == N_GRAPH ? n->p.child.graph : n->p.type == N_CONDITIONAL ? sim_conditional_chosen(&n->p) : NULL;
+}
+
+static uint64_t length_of(struct sim_graph *g, unsigned piece)
+{
+    uint64_t longest = 0;
+    for (struct sim_node *n = g ? g->first : NULL; n; n = n->next) {
+        uint64_t within = length_of(graph_within(n), piece);
+        if (within > longest) longest = within;
+        if (n->end.piece == piece && n->end.ns > longest) longest = n->end.ns;
+    }
+    return longest;
+}
+
+static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st, unsigned piece)
 {
     CUresult r = CUDA_SUCCESS;
     for (struct sim_node *n = g ? g->first : NULL; n && !r; n = n->next) {
-        if (n->p.type == N_HOST) r = sim_submit_host(st, n->p.host.fn, n->p.host.userData);
-        if (n->p.type == N_GRAPH) r = run_host_nodes(n->p.child.graph, st);
-        if (n->p.type == N_CONDITIONAL) r = run_host_nodes(sim_conditional_chosen(&n->p), st);
+        if (n->p.type == N_HOST && n->end.piece == piece + 1) r = sim_submit_host(st, n->p.host.fn, n->p.host.userData);
+        else r = run_host_nodes(graph_within(n), st, piece);
+    }
+    return r;
+}
+
+/* The pieces and the host nodes between them, in the order of the stream. */
+static CUresult submit_pieces(struct sim_graph *g, const struct launch *l, unsigned last)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (unsigned piece = 0; piece <= last && !r; piece++) {
+        struct sim_item item = {.kind = SIM_KERNEL, .left_ns = length_of(g, piece), .share = (uint16_t)l->share};
+        if (!piece || item.left_ns) r = sim_submit(l->stream, item, NULL);
+        if (!r && piece < last) r = run_host_nodes(g, l->stream, piece);
     }
     return r;
 }
@@ -707,7 +743,7 @@ static CUresult capture_child(struct sim_stream *st, struct sim_graph *g)
 static CUresult launch(CUgraphExec e, CUstream handle)
 {
     struct sim_stream *st;
-    uint64_t time;
+    struct sim_moment end = {0, 0};
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
@@ -718,12 +754,10 @@ static CUresult launch(CUgraphExec e, CUstream handle)
     for (int device = 0; device < SIM_CARDS; device++) used[device] = sim.devices[device].graph_used;
     r = sim_exec_reserve(e);
     if (!r) {
-        r = run_graph(e->graph, &l, 0, &time);
+        r = run_graph(e->graph, &l, (struct sim_moment){0, 0}, &end);
         sim_exec_launched(e, used);
     }
-    struct sim_item item = {.kind = SIM_KERNEL, .left_ns = r ? 0 : time, .share = (uint16_t)l.share};
-    if (!r) r = sim_submit(st, item, NULL);
-    return sim_leave(r ? r : run_host_nodes(e->graph, st));
+    return sim_leave(r ? r : submit_pieces(e->graph, &l, end.piece));
 }
 
 API CUresult cuGraphLaunch(CUgraphExec e, CUstream s) { return launch(e, s); }

@@ -6,6 +6,12 @@
 
 enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11, N_CONDITIONAL = 13 };
 
+/* In a launched graph: a piece of work is everything between two rounds of host nodes. */
+struct sim_moment {
+    unsigned piece;
+    uint64_t ns; /* from the beginning of that piece */
+};
+
 struct sim_node {
     uint32_t magic;
     struct sim_graph *graph;
@@ -13,7 +19,7 @@ struct sim_node {
     void **params;      /* own copy of the kernel's arguments */
     struct sim_node **before;
     size_t before_count;
-    uint64_t at_us_ns;  /* end of the longest path to here, while launching */
+    struct sim_moment end; /* of the longest path to here, while launching */
     uint64_t held, left; /* bytes that it adds to the graph's memory, while it runs and afterwards */
     bool is_before, is_after; /* relative to the current node, in the search for the moment of most memory */
     struct sim_node *next;

@@ -19,6 +19,9 @@ CUresult cuEventRecord(CUevent, CUstream);
 CUresult cuEventQuery(CUevent);
 CUresult cuEventDestroy_v2(CUevent);
 CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *, CUgraph, unsigned long long);
+CUresult cuGraphExecDestroy(CUgraphExec);
+CUresult cuGraphLaunch(CUgraphExec, CUstream);
 
 #define OWN_STREAM ((CUstream)2) /* the thread's own default stream */
 #define SHORT_US 1000
@@ -157,4 +160,83 @@ void play_thread_stream(void)
         must(cuLaunchHostFunc(other, nothing, NULL), "cuLaunchHostFunc");
         await(of_stream, OWN_STREAM, NULL);
     }
+}
+
+/* ---- graphs with a host node, and a kernel behind it ---- */
+
+static CUgraphExec graph_of(void (*wait)(void *), uint64_t us, unsigned blocks)
+{
+    CUgraph graph;
+    CUgraphExec e;
+    CUstream s = new_stream();
+    must(cuStreamBeginCapture_v2(s, 2), "cuStreamBeginCapture");
+    launch(s, 10, 1);
+    must(cuLaunchHostFunc(s, wait, NULL), "cuLaunchHostFunc");
+    launch(s, us, blocks);
+    must(cuStreamEndCapture(s, &graph), "cuStreamEndCapture");
+    must(cuGraphInstantiateWithFlags(&e, graph, 0), "cuGraphInstantiateWithFlags");
+    must(cuGraphDestroy(graph), "cuGraphDestroy");
+    must(cuStreamDestroy_v2(s), "cuStreamDestroy");
+    return e;
+}
+
+/* n streams. Every graph is a new one, and so of unknown length. */
+void play_host_nodes(void)
+{
+    CUstream streams[16];
+    CUgraphExec graphs[16];
+    unsigned n = part.n < 16 ? part.n : 16;
+    for (unsigned i = 0; i < n; i++) streams[i] = new_stream();
+    while (clock_now() < part.end) {
+        for (unsigned i = 0; i < n; i++) {
+            graphs[i] = graph_of(nothing, part.us, 1024);
+            must(cuGraphLaunch(graphs[i], streams[i]), "cuGraphLaunch");
+        }
+        for (unsigned i = 0; i < n; i++) {
+            must(cuStreamSynchronize(streams[i]), "cuStreamSynchronize");
+            must(cuGraphExecDestroy(graphs[i]), "cuGraphExecDestroy");
+        }
+    }
+}
+
+static _Atomic unsigned may_go_on;
+
+static void until_it_may(void *unused)
+{
+    (void)unused;
+    while (!may_go_on && clock_now() < part.end) clock_sleep_until(clock_now() + MS);
+}
+
+static void release(void) { may_go_on = 1; }
+
+static void launch_many(CUstream s, unsigned round)
+{
+    for (unsigned i = 0; i < part.n && clock_now() < part.end; i++) launch(s, part.us, part.before ? 2 + round * part.n + i : 1);
+}
+
+/* A host node waits until n kernels have been launched into another stream; sync=0: into the same. before=1: each kernel is a new one. */
+void play_graph_waits(void)
+{
+    CUstream waits = new_stream(), other = part.sync ? new_stream() : waits;
+    CUgraphExec e = graph_of(until_it_may, 1000, 1);
+    teach(other);
+    for (unsigned round = 0; clock_now() < part.end; round++) {
+        may_go_on = 0;
+        must(cuGraphLaunch(e, waits), "cuGraphLaunch");
+        clock_sleep_until(clock_now() + 30 * MS); /* the turn is over */
+        launch_many(other, round);
+        release();
+        await(of_stream, waits, NULL);
+        await(of_stream, other, NULL);
+    }
+}
+
+/* The host node is never let go on. */
+void play_graph_never(void)
+{
+    CUstream waits = new_stream(), other = new_stream();
+    CUgraphExec e = graph_of(until_it_may, 1000, 1);
+    teach(other);
+    must(cuGraphLaunch(e, waits), "cuGraphLaunch");
+    for (unsigned round = 0; clock_now() < part.end; round++) launch_many(other, round);
 }

@@ -51,6 +51,9 @@ void play_many_streams(void);      /* n streams are held back */
 void play_capture_beside(void);    /* captures another stream */
 void play_capture_ends(void); /* captures the stream, and destroys it */
 void play_thread_stream(void);        /* the thread's, with a callback in another */
+void play_host_nodes(void);    /* graphs with a host node before their kernel, in n streams */
+void play_graph_waits(void);   /* a host node waits until n kernels are launched behind its graph, or with sync=1 elsewhere */
+void play_graph_never(void);   /* a host node that never ends, and kernels in another stream */
 
 /* enemy.c: roles that do harm, and roles that change the scene */
 void play_late(void);     /* takes the lease and never gives it back */

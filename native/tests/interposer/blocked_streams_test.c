@@ -110,6 +110,39 @@ static void launches_behind_a_callback_that_waits_for_the_thread_go(void)
     finish();
 }
 
+CUresult cuLaunchHostFunc_v2(CUstream, CUhostFn, void *, unsigned);
+
+static void launches_behind_a_callback_of_the_newer_kind_go(void)
+{
+    get_ready(1);
+    launch(waits, 1);
+    EXPECT_EQ(cuLaunchHostFunc_v2(waits, until_released, NULL, 0), CUDA_SUCCESS);
+    launch(waits, KERNELS);
+    let_go();
+    finish();
+}
+
+/* The graph has begun, and does not go on before the launches. */
+static void a_graph_whose_host_node_waits_for_later_launches_goes_on(void)
+{
+    CUgraph graph;
+    CUgraphExec run;
+    get_ready(1);
+    launch(other, 3);
+    EXPECT_EQ(cuStreamBeginCapture_v2(waits, 2) + spin_in(spin, 10, waits) + cuLaunchHostFunc(waits, until_released, NULL), CUDA_SUCCESS);
+    launch(waits, 1);
+    EXPECT_EQ(cuStreamEndCapture(waits, &graph) + cuGraphInstantiateWithFlags(&run, graph, 0), CUDA_SUCCESS);
+    finish();
+    double from = seconds();
+    EXPECT_EQ(cuGraphLaunch(run, waits), CUDA_SUCCESS);
+    usleep(300000);
+    launch(other, KERNELS);
+    EXPECT_EQ(cuStreamQuery(waits), CUDA_ERROR_NOT_READY);
+    let_go();
+    finish();
+    EXPECT(seconds() - from > ALONE && seconds() - from < 2 * MUCH);
+}
+
 /* The stream NULL waits for the other streams of its context implicitly. */
 static void launches_into_the_stream_null_beside_one_that_waits_go(void)
 {
@@ -261,6 +294,8 @@ int main(void)
     UNDER_AN_ARBITER(as_many_go_into_several_streams);
     UNDER_AN_ARBITER(launches_behind_an_event_that_waits_itself_go);
     UNDER_AN_ARBITER(launches_behind_a_callback_that_waits_for_the_thread_go);
+    UNDER_AN_ARBITER(launches_behind_a_callback_of_the_newer_kind_go);
+    UNDER_AN_ARBITER(a_graph_whose_host_node_waits_for_later_launches_goes_on);
     UNDER_AN_ARBITER(launches_into_the_stream_null_beside_one_that_waits_go);
     UNDER_AN_ARBITER(other_streams_go_on_beside_one_that_is_held_back);
     UNDER_AN_ARBITER(what_is_held_back_is_paid_for);

@@ -112,7 +112,7 @@ static struct fr_stream_state *launch_of(CUstream s, struct fr_prediction *g, ui
     fr_stream_state_add(st, ns);
     fr_timing_before_launch(st, false);
     card_ms += ms;
-    fr_timing_after_launch(st, g, 1, ns);
+    fr_timing_after_launch(st, g, 1, ns, false);
     fr_stream_state_done(st);
     return st;
 }
@@ -430,7 +430,7 @@ static void a_launch_whose_batch_another_thread_closed_is_in_flight(void)
     fr_timing_close(st);
     all_of(s);
     fr_stream_state_poll(st);
-    fr_timing_after_launch(st, kernel(), 1, MS_NS);
+    fr_timing_after_launch(st, kernel(), 1, MS_NS, false);
     fr_stream_state_done(st);
     EXPECT_EQ(in_flight(st), MS_NS);
     EXPECT(!fr_stream_state_poll(st));
