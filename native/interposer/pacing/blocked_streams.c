@@ -43,7 +43,7 @@ static bool at_work(struct fr_stream_state *st)
 
 static bool may_wait(struct fr_stream_state *st)
 {
-    if (!fr_stream_state_try_lock(st)) return false;
+    if (!atomic_load(&st->card->may_wait) || !fr_stream_state_try_lock(st)) return false;
     bool may = fr_timing_may_wait(st);
     fr_stream_state_unlock(st);
     return may;
