@@ -40,8 +40,12 @@ struct fr_image fr_ptx_read(const char *text, size_t most);
 struct fr_image fr_cubin_read(const unsigned char *image, size_t size); /* size: SIZE_MAX as above */
 struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const struct fr_arches *arches);
 
+/* The sizes come from the image: sums of a few thousand that are limited to this do not overflow. */
+#define FR_IMAGE_MOST (1ull << 50)
 static inline struct fr_image fr_one_piece(uint64_t code, uint64_t globals, bool readable)
 {
+    if (code > FR_IMAGE_MOST) code = FR_IMAGE_MOST;
+    if (globals > FR_IMAGE_MOST) globals = FR_IMAGE_MOST;
     return (struct fr_image){.code = code, .globals = globals, .first = code, .unreadable = !readable};
 }
 

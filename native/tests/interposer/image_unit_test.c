@@ -63,6 +63,19 @@ static void text_that_begins_as_elf_is_text(void)
     EXPECT(found.unreadable || found.globals == 400000000);
 }
 
+/* One packed entry of machine code. The announced size, rounded up, would be 0. */
+static void an_entry_that_claims_to_unpack_to_the_largest_number_counts_as_more_than_any_card_has(void)
+{
+    static uint8_t f[16 + 64 + 16];
+    uint32_t magic = 0xba55ed50u, head = 64;
+    uint64_t length = 64 + 16, stored = 16, unpacked = UINT64_MAX;
+    memcpy(f, &magic, 4), f[6] = 16, memcpy(f + 8, &length, 8);
+    f[16] = 2, memcpy(f + 16 + 4, &head, 4), memcpy(f + 16 + 8, &stored, 8);
+    f[16 + 41] = 0x20, memcpy(f + 16 + 56, &unpacked, 8);
+    struct fr_image image = fr_image_read(f, sizeof f, NULL);
+    EXPECT_EQ(image.code, FR_IMAGE_MOST);
+}
+
 /* ---- for fatbin_test.py ---- */
 
 static uint8_t *file_of(const char *path, size_t *size)
@@ -115,6 +128,7 @@ int main(int count, char **arguments)
     RUN(a_match_from_before_the_beginning_is_bad);
     RUN(frames_of_plain_and_repeated_blocks_follow_each_other);
     RUN(a_container_that_claims_more_than_there_is_is_unreadable);
+    RUN(an_entry_that_claims_to_unpack_to_the_largest_number_counts_as_more_than_any_card_has);
     RUN(text_that_begins_as_elf_is_text);
     FINISH;
 }
