@@ -130,17 +130,30 @@ bool fr_object_also(int object, struct fr_key key)
     return n >= 0 || known == object;
 }
 
-struct fr_key fr_object_key(int object)
+/* Whenever this process is killed here, the old key still finds the object. */
+static bool rename_object(uint32_t object, struct fr_key key)
 {
-    const struct fr_object *o = fr_object_at((uint32_t)object);
-    return (struct fr_key){o->key[0], o->key[1]};
+    struct fr_object *o = fr_object_at(object);
+    int n = find_free();
+    if (n < 0) return false;
+    struct fr_object *name = begin((uint32_t)n, o->card, (struct fr_key){o->key[0], o->key[1]});
+    name->units = object;
+    fr_object_set_state(name, FR_OBJECT_NAME);
+    FR_POINT();
+    o->key[1] = key.b;
+    FR_POINT();
+    o->key[0] = key.a;
+    return true;
 }
 
-void fr_object_hold(int object)
+bool fr_object_by_descriptor(int object, struct fr_key *key)
 {
-    if (!lock_table()) return;
-    hold(object);
+    if (!lock_table()) return false;
+    const struct fr_object *o = fr_object_at((uint32_t)object);
+    bool has = o->key[0] == FR_KEY_DESCRIPTOR, ok = has || (fr_object_is_live((uint32_t)object) && rename_object((uint32_t)object, *key));
+    if (has) *key = (struct fr_key){o->key[0], o->key[1]};
     fr_objects_unlock();
+    return ok;
 }
 
 int fr_object_join(struct fr_key key)

@@ -36,8 +36,8 @@ bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* charges
 int fr_look_begin(void);
 void fr_look_end(int look);
 
-struct fr_key fr_object_key(int object);             /* by which it was made */
-void fr_object_hold(int object);                     /* once more, for good: it stays charged until the process ends */
+bool fr_object_by_descriptor(int object, struct fr_key *key); /* gives it a descriptor's key, unless it has one, which *key then is; the key
+                                                        that it had becomes a second name. False: table full */
 bool fr_object_also(int object, struct fr_key key);  /* a second name: another kind of handle, another small piece of a shared granule.
                                                         Goes with the object; false: table full, importers by this name pay */
 

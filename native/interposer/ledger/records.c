@@ -166,6 +166,21 @@ bool fr_record_replace(const struct fr_record *record, struct fr_record *old)
     return n != 0;
 }
 
+static bool is_same(const struct fr_record *x, const struct fr_record *y)
+{
+    return x->card == y->card && x->object == y->object && x->bytes == y->bytes && x->context == y->context && x->a == y->a && x->b == y->b;
+}
+
+bool fr_record_set_object(const struct fr_record *seen, int object)
+{
+    enter();
+    uint32_t n = *find(seen->class, seen->key);
+    bool there = n && is_same(&at(n)->record, seen);
+    if (there) at(n)->record.object = object;
+    leave();
+    return there;
+}
+
 bool fr_record_put(struct fr_record record)
 {
     struct fr_record old;

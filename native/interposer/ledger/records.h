@@ -24,6 +24,7 @@ bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /
 /* The same; `before` is called first, while no other thread can take the record. It must not use the table. */
 bool fr_record_take_after(enum fr_class class, uint64_t key, struct fr_record *out, void (*before)(const struct fr_record *, void *), void *with);
 bool fr_record_take_if(enum fr_class class, uint64_t key, uint64_t a);         /* only if it has this `a` */
+bool fr_record_set_object(const struct fr_record *seen, int object);           /* false: the table does not have this very record any more */
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) contains the address */
 bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out);       /* the one with the smallest key above this */

@@ -34,47 +34,40 @@
 
 static struct fr_lock exporting;
 
+/* The allocation or granule of p as an object, made by this key if it is not one yet. False: p is not known. If another thread
+ * frees p meanwhile, that free gives its bytes back, so the object goes without them. */
+static bool as_object(CUdeviceptr p, struct fr_key key, int *object, int *card)
+{
+    uint64_t bytes;
+    struct fr_record seen;
+    if (!fr_linear_shared(p, card, &bytes, object, &seen)) return false;
+    if (*card == FR_NO_CARD || *object != FR_NO_OBJECT) return true;
+    *object = fr_object_share(*card, bytes, key);
+    if (*object == FR_NO_OBJECT || fr_linear_set_object(&seen, *object)) return true;
+    (void)fr_object_leave(*object);
+    *object = FR_NO_OBJECT;
+    return false;
+}
+
 static void publish(CUdeviceptr p, struct fr_key key)
 {
     int card, object;
-    uint64_t bytes;
     fr_lock(&exporting);
-    bool ours = fr_linear_shared(p, &card, &bytes, &object) && card != FR_NO_CARD;
-    if (ours && object == FR_NO_OBJECT) {
-        object = fr_object_share(card, bytes, key);
-        if (object != FR_NO_OBJECT && !fr_linear_set_object(p, object)) fr_object_release(object);
-    } else if (ours && !fr_object_also(object, key)) {
-        object = FR_NO_OBJECT;
-    }
+    bool ours = as_object(p, key, &object, &card) && card != FR_NO_CARD;
+    if (ours && object != FR_NO_OBJECT && !fr_object_also(object, key)) object = FR_NO_OBJECT;
     fr_unlock(&exporting);
     if (ours && object == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE)
         fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": importers pay for what they import");
 }
 
-/* An object that has no descriptor's key, because it was exported by an IPC handle before, stays charged until the process ends. */
-static bool export(CUdeviceptr p, int card, uint64_t bytes, int object, struct fr_key *key)
-{
-    if (object != FR_NO_OBJECT) {
-        *key = fr_object_key(object);
-        if (key->a != FR_KEY_DESCRIPTOR) *key = (struct fr_key){0, 0}, fr_object_hold(object);
-        return true;
-    }
-    *key = fr_descriptor_key();
-    object = fr_object_share(card, bytes, *key);
-    if (object == FR_NO_OBJECT) return false;
-    if (fr_linear_set_object(p, object)) return true;
-    fr_object_release(object);
-    return false;
-}
-
 bool fr_linear_export(CUdeviceptr p, size_t size, struct fr_key *key)
 {
     int card, object;
-    uint64_t bytes;
-    *key = (struct fr_key){0, 0};
+    *key = fr_descriptor_key();
     fr_lock(&exporting);
-    bool ok = fr_linear_covers(p, size) && fr_linear_shared(p, &card, &bytes, &object);
-    if (ok && card != FR_NO_CARD) ok = export(p, card, bytes, object, key);
+    bool ok = fr_linear_covers(p, size) && as_object(p, *key, &object, &card);
+    if (ok && card == FR_NO_CARD) *key = (struct fr_key){0, 0};
+    else if (ok) ok = object != FR_NO_OBJECT && fr_object_by_descriptor(object, key);
     fr_unlock(&exporting);
     return ok;
 }

@@ -61,6 +61,7 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, bool was_leavin
         struct fr_piece piece = piece_of(r, p);
         fr_granules_remove(&piece, was_leaving, &emptied, &object);
         bytes = emptied * FR_GRANULE;
+        if (object != FR_NO_OBJECT) return bytes + fr_object_leave(object);
     }
     fr_linear_leave_pool(r);
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
@@ -112,15 +113,14 @@ void fr_linear_release(uint64_t number)
     fr_free_end(&op, refund(&r, r.b & ~3ull, true));
 }
 
-bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
+bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object, struct fr_record *r)
 {
-    struct fr_record r;
-    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    *card = r.card;
-    *bytes = r.b == FR_LINEAR_PIECE ? FR_GRANULE : r.bytes;
-    *object = r.object;
-    struct fr_piece piece = piece_of(&r, r.key);
-    return r.b != FR_LINEAR_PIECE || fr_granule_object(&piece, object);
+    if (!fr_record_find(FR_POINTER, p, r) && !fr_record_covering(FR_POINTER, p, r)) return false;
+    *card = r->card;
+    *bytes = r->b == FR_LINEAR_PIECE ? FR_GRANULE : r->bytes;
+    *object = r->object;
+    struct fr_piece piece = piece_of(r, r->key);
+    return r->b != FR_LINEAR_PIECE || fr_granule_object(&piece, object);
 }
 
 bool fr_linear_covers(CUdeviceptr p, size_t size)
@@ -131,12 +131,8 @@ bool fr_linear_covers(CUdeviceptr p, size_t size)
     return p - r.key < bytes && size <= bytes - (p - r.key);
 }
 
-bool fr_linear_set_object(CUdeviceptr p, int object)
+bool fr_linear_set_object(const struct fr_record *seen, int object)
 {
-    struct fr_record r;
-    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    struct fr_piece piece = piece_of(&r, r.key);
-    if (r.b == FR_LINEAR_PIECE) return fr_granule_set_object(&piece, object);
-    r.object = object;
-    return fr_record_put(r);
+    struct fr_piece piece = piece_of(seen, seen->key);
+    return seen->b == FR_LINEAR_PIECE ? fr_granule_set_object(&piece, object) : fr_record_set_object(seen, object);
 }

@@ -25,10 +25,10 @@ bool fr_linear_is_piece(const struct fr_record *r);
 bool fr_linear_put(const struct fr_record *record);                 /* of memory that the driver returned; false: no memory for it */
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before any driver call that frees p; false: not linear memory, nothing to end */
 void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* with that call's result */
-bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule
+bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object, struct fr_record *r); /* what an IPC export of p shares: the allocation, or the whole granule
                                                                        of a small one; false: p is not known */
 bool fr_linear_covers(CUdeviceptr p, size_t size);                  /* does the range lie in one allocation of cuMemAlloc or the like? */
-bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
+bool fr_linear_set_object(const struct fr_record *r, int object);   /* from now on its last free leaves this object; false: it was freed meanwhile */
 
 /* A pointer into another process's pool, until it is freed: it holds the piece and the pool. */
 bool fr_linear_imported(CUdeviceptr p, int piece, int pool);
