@@ -198,6 +198,13 @@ uint64_t fr_object_leave(int object)
     return bytes;
 }
 
+void fr_object_unmake(int object)
+{
+    if (!lock_table()) return;
+    if (is_held(object) && --times_held[object] == 0) let_go((uint32_t)object, false); /* nobody can know its key yet */
+    fr_objects_unlock();
+}
+
 int fr_look_begin(void) { return fr_object_share(0, 0, (struct fr_key){FR_KEY_LOOK, fr_shared.slot}); }
 void fr_look_end(int look) { fr_object_leave(look); }
 

@@ -24,6 +24,7 @@ int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made); /*
 int fr_object_join(struct fr_key key);
 uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes if this
                                                         process covered them and no other holder is left; otherwise 0 */
+void fr_object_unmake(int object);                   /* of one that was just made for memory that another thread frees meanwhile: nothing leaves the account */
 int fr_object_card(int object);
 uint64_t fr_object_bytes(int object);
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */

@@ -44,7 +44,7 @@ static bool as_object(CUdeviceptr p, struct fr_key key, int *object, int *card)
     if (*card == FR_NO_CARD || *object != FR_NO_OBJECT) return true;
     *object = fr_object_share(*card, bytes, key);
     if (*object == FR_NO_OBJECT || fr_linear_set_object(&seen, *object)) return true;
-    (void)fr_object_leave(*object);
+    fr_object_unmake(*object);
     *object = FR_NO_OBJECT;
     return false;
 }

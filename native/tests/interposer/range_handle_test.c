@@ -6,6 +6,7 @@
 
 CUresult cuMemGetHandleForAddressRange(void *, CUdeviceptr, size_t, int, unsigned long long);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr);
+CUresult cuCtxGetCurrent(CUcontext *);
 
 #define GIB (1024 * MIB)
 
