@@ -74,7 +74,7 @@ struct client {
     uint64_t noted;     /* this turn is counted as held up to this time */
     uint64_t done_at, held_ns, gpu_ns; /* time of the last DONE; time of turns since; GPU time measured up to it */
     uint32_t contexts;  /* in which it had work in flight at the end of the last turn */
-    uint64_t worked_ns; /* measured between the last two DONEs */
+    uint64_t worked_ns, unproven_ns; /* measured between the last two DONEs, without unproven time; unproven time measured up to the last */
     uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was reported */
     uint64_t held_back; /* time that the container's own limit delayed this turn, according to the arbiter */
     uint64_t begins, begins_lease; /* when a turn begins, according to the arbiter, and its lease */
@@ -220,13 +220,20 @@ static void end_turn(struct client *me)
     note_waits(me);
 }
 
+/* Of the time measured since the last DONE, the part that proves work. */
+static uint64_t less_unproven(struct client *me, uint64_t ran)
+{
+    uint64_t before = me->unproven_ns, more = (me->unproven_ns = atomic_load(&paced_card_of(me)->unproven_ns)) - before;
+    return ran > more ? ran - more : 0;
+}
+
 /* GPU time that was used outside of turns since the last DONE. */
 static uint64_t take_outside(struct client *me)
 {
     uint64_t gpu = atomic_load(&paced_card_of(me)->gpu_ns), now = clock_now(), passed = now - me->done_at;
     uint64_t ran = sooner(gpu - me->gpu_ns, passed), held = me->held_ns;
     me->gpu_ns = gpu;
-    me->worked_ns = ran;
+    me->worked_ns = less_unproven(me, ran);
     me->done_at = now;
     me->held_ns = 0;
     return ran > held + OUTSIDE_NS ? ran - held : 0;
@@ -260,7 +267,7 @@ static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, ui
     m.lease = lease;
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
-    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns, me->said_at = 0; /* kept for the next DONE */
+    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns, me->unproven_ns -= m.length_ns, me->said_at = 0; /* kept for the next DONE */
     lose_arbiter(me);
 }
 
@@ -549,6 +556,7 @@ static void begin(struct client *me)
     me->held_ns = 0;
     me->done_at = clock_now();
     me->gpu_ns = atomic_load(&paced_card_of(me)->gpu_ns);
+    me->unproven_ns = atomic_load(&paced_card_of(me)->unproven_ns);
     me->none = true;
     me->asked = false;
     me->apart = me->said_at = 0;

@@ -46,6 +46,7 @@ struct fr_paced_card {
     CUcontext last_event_of;                      /* ... and its context */
     _Atomic uint64_t open_done;                   /* when a batch without an event behind it was last found done */
     _Atomic uint64_t gpu_ns;                      /* measured time of this process's work, ever; without work reported as running outside of turns */
+    _Atomic uint64_t unproven_ns;                 /* of that, time in which the work may have waited for the program */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint64_t alive_at;                    /* when the lease client ran last; see fr_lease_client_lives() */
     _Atomic(CUevent) waits_for;                   /* ... and the event, or FR_WAITS_FOR_ALL, for which it has waited in the driver since */

@@ -13,9 +13,9 @@
  *      some work in flight is done, so it only took long: the time starts again, and is doubled if a launch has gone
  *
  * If a graph is in flight that may wait for the program (a host node and the like), FR_WINDOW_NS is only the beginning: the launches that go
- * soon may take as much of the time since then as the container may have of the card. So a program that never lets the graph go on gets no
- * more than its limit that way, and pays for all of the time. A launch of unknown length counts twice as much as the one before it: all
- * together are no worse than one long kernel.
+ * soon may take as much of the time since then as the container may have of the card, divided by the number of its processes there. So
+ * programs that never let their graphs go on get no more than the limit that way, and pay for all of the time. A launch of unknown length
+ * counts twice as much as the one before it: all together are no worse than one long kernel.
  *
  * Without the doubling, long kernels, each launched while the one before runs, would keep a turn forever. */
 #include "pacing/stuck.h"
@@ -56,6 +56,16 @@ static uint64_t rest(const struct fr_paced_card *p, uint64_t since)
 /* Allows four times that: by now other containers may share the card. */
 static uint64_t known(const struct fr_paced_card *p, uint64_t since) { return 4 * rest(p, since); }
 
+/* Processes of the container that have used the card: this one, and others whose work there has been counted. */
+static uint64_t users(uint32_t card)
+{
+    uint64_t n = 1;
+    for (uint32_t i = 0; fr_shared.region && i < fr_slots_in_use(); i++)
+        n += i != fr_shared.slot && atomic_load_explicit(&fr_slot(i)->state, memory_order_relaxed) == FR_SLOT_LIVE &&
+             atomic_load_explicit(&fr_slot_account(i, card)->launches, memory_order_relaxed);
+    return n;
+}
+
 /* Percent of the card that the container may have. */
 static uint64_t part_of(const struct fr_paced_card *p)
 {
@@ -71,7 +81,8 @@ static uint64_t room_at(const struct fr_paced_card *p, uint64_t ns)
     uint64_t sum = atomic_load(&p->stuck_ns) + ns;
     if (sum <= FR_WINDOW_NS) return 0;
     if (!atomic_load(&p->may_wait)) return UINT64_MAX;
-    return atomic_load(&p->stuck_from) + (sum - FR_WINDOW_NS) * 100 / part_of(p);
+    uint64_t alone = (sum - FR_WINDOW_NS) * 100 / part_of(p), times = users((uint32_t)(p - fr_paced_cards)), from = atomic_load(&p->stuck_from);
+    return alone < (UINT64_MAX - from) / times ? from + alone * times : UINT64_MAX;
 }
 
 /* From the first launch on, only the room counts where a graph may wait: what has gone since is part of it. */

@@ -69,9 +69,13 @@ static void learn(const struct batch *b, uint64_t measured)
     for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_correct(b->prediction[i], b->of_kernel[i], ratio, b->shared);
 }
 
-static void count_gpu_time(struct fr_paced_card *p, const struct batch *b, uint64_t ns)
+/* While a graph waits for the program, other batches may wait for the graph, so their measured time proves no work either. */
+static bool proves_work(const struct fr_paced_card *p) { return !atomic_load_explicit(&p->may_wait, memory_order_relaxed); }
+
+static void count_gpu_time(struct fr_paced_card *p, const struct batch *b, uint64_t ns, bool proven)
 {
     struct fr_account *a = fr_paced_card_account(p);
+    if (!b->held && unlikely(!proven)) atomic_fetch_add(&p->unproven_ns, ns);
     if (!b->held) atomic_fetch_add_explicit(&p->gpu_ns, ns, memory_order_relaxed);
     if (!a) return;
     atomic_fetch_add_explicit(&a->gpu_ns, ns, memory_order_relaxed);
@@ -104,7 +108,7 @@ static void goes_on(struct fr_stream_state *st, struct batch *b)
 {
     if (b->held) return;
     b->held = true;
-    count_gpu_time(st->card, b, b->ns);
+    count_gpu_time(st->card, b, b->ns, false);
 }
 
 /* The oldest batch is done. */
@@ -119,10 +123,11 @@ static void finish(struct fr_stream_state *st)
     b->shared |= b->held || b->apart; /* outside of a turn */
     b->shared |= b->within && atomic_load(&st->card->stuck_gone); /* it may have waited for a launch that the gate held up */
     if (timed && !b->late) learn(b, (uint64_t)((double)ms * 1e6));
+    bool proven = proves_work(st->card);
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
-    if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* without the others' work */
+    if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took, proven); /* without the others' work */
     if (!b->within && took > b->ns) fr_stuck_took_longer(st->card, took - b->ns);
     st->first = (st->first + 1) % BATCHES;
     st->count--;
@@ -394,8 +399,9 @@ static bool drain_open(struct fr_stream_state *st)
     if (!can_close(st)) return look_later(st), false;
     fr_timing_close(st);
     if (b->lost || !is_reached(b->to)) return false;
+    bool proven = proves_work(st->card);
     landed(st, b);
-    if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
+    if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns), proven);
     st->count--;
     if (atomic_load(&st->blocked) == FR_STALLED) atomic_store(&st->blocked, 0);
     return true;

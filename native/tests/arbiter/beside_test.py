@@ -36,6 +36,13 @@ def test_a_neighbour_that_is_stopped_lifts_no_limit() -> None:
         assert 2 <= share <= LIMIT + 6, share  # the tolerance is 3 points of this window; a busy machine takes some
 
 
+def test_a_neighbour_whose_graphs_sleep_lifts_no_limit() -> None:
+    seconds = 10
+    sleeper = Part("other", "graph_sleeps", "us=1000 before=300", processes=10)
+    share = scene(sleeper, Part("evil", "work", "us=1000"), seconds=seconds).share("evil", 0, seconds * 1000)
+    assert LIMIT / 4 <= share <= LIMIT + 2 * OVER, share  # the tolerance is 5 points of this window
+
+
 def test_ten_neighbours_that_never_give_their_turns_back_lift_no_limit() -> None:
     still = [Part(f"still{i}", "late") for i in range(10)]
     terms = {"evil": LIMITED, **{p.container: Terms(cores=8) for p in still}}

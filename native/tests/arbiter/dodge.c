@@ -240,3 +240,21 @@ void play_graph_never(void)
     must(cuGraphLaunch(e, waits), "cuGraphLaunch");
     for (unsigned round = 0; clock_now() < part.end; round++) launch_many(other, round);
 }
+
+static void sleeps(void *unused)
+{
+    (void)unused;
+    uint64_t until = clock_now() + part.before * MS;
+    while (clock_now() < until && clock_now() < part.end) clock_sleep_until(clock_now() + MS);
+}
+
+/* One graph after the other, with a host node that sleeps `before` ms. */
+void play_graph_sleeps(void)
+{
+    CUstream s = new_stream();
+    CUgraphExec e = graph_of(sleeps, part.us, 1);
+    while (clock_now() < part.end) {
+        must(cuGraphLaunch(e, s), "cuGraphLaunch");
+        await(of_stream, s, NULL);
+    }
+}

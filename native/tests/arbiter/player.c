@@ -395,7 +395,7 @@ static const struct role { const char *name; void (*play)(void); bool uses_cards
     {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
     {"old_events", play_old_events, true}, {"many_streams", play_many_streams, true}, {"capture_beside", play_capture_beside, true},
     {"capture_ends", play_capture_ends, true}, {"own_stream", play_thread_stream, true},
-    {"host_nodes", play_host_nodes, true}, {"graph_waits", play_graph_waits, true}, {"graph_never", play_graph_never, true},
+    {"host_nodes", play_host_nodes, true}, {"graph_waits", play_graph_waits, true}, {"graph_never", play_graph_never, true}, {"graph_sleeps", play_graph_sleeps, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

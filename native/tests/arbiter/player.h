@@ -54,6 +54,7 @@ void play_thread_stream(void);        /* the thread's, with a callback in anothe
 void play_host_nodes(void);    /* graphs with a host node before their kernel, in n streams */
 void play_graph_waits(void);   /* a host node waits until n kernels are launched behind its graph, or with sync=1 elsewhere */
 void play_graph_never(void);   /* a host node that never ends, and kernels in another stream */
+void play_graph_sleeps(void);  /* a host node that sleeps `before` ms, again and again */
 
 /* enemy.c: roles that do harm, and roles that change the scene */
 void play_late(void);     /* takes the lease and never gives it back */

@@ -44,6 +44,7 @@ USE_CARDS = (
     "host_nodes",
     "graph_waits",
     "graph_never",
+    "graph_sleeps",
 )  # the library is preloaded
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}

@@ -60,5 +60,13 @@ def test_a_host_node_that_never_ends_gives_no_more_than_the_limit() -> None:
             assert share(books, "evil") <= 20 + OVER, (words, beside, share(books, "evil"))
 
 
+def test_processes_that_all_hold_a_waiting_graph_have_one_limit_together() -> None:
+    seconds = 10
+    evil = Part("evil", "graph_never", "n=20 us=5000", processes=10)
+    books = play({"evil": EVIL}, [evil], seconds * 1000, sample=1000)
+    got = books.share("evil", 0, seconds * 1000)
+    assert got <= 20 + 2 * OVER, got
+
+
 if __name__ == "__main__":
     sys.exit(suite.run(globals()))
