@@ -360,10 +360,10 @@ async def test_a_lease_deleted_under_its_holder_makes_no_second_leader(
     first, second = elector(client, "a"), elector(client, "b")
     await first.acquire()
     waiting = asyncio.create_task(second.acquire())
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.05)
     server.delete(LEASE)
     # The holder learns of it only when it looks again; until then it leads on, and nobody else may.
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.1)  # two looks of the second; the first may lead for 0.4 s without one
     assert first.leading
     assert not second.leading
     holding = asyncio.create_task(first.hold())
