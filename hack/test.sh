@@ -179,10 +179,10 @@ fuzz() { # the fuzzers in C, in the background
     fi
 }
 
-in_python() { # which: all tests in Python that need no cluster, those that start programs and wait for them in the background
-    behind agent "$bin/pytest" tests/agent -m "$1" -q -p no:cacheprovider
-    behind programs "$bin/pytest" "${programs[@]}" -m "$1" -q -p no:cacheprovider
-    tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -m "$1" -q
+in_python() { # all tests in Python that need no cluster, except the long ones; those that start programs and wait for them in the background
+    behind agent "$bin/pytest" tests/agent -m "not long" -q -p no:cacheprovider
+    behind programs "$bin/pytest" "${programs[@]}" -m "not long" -q -p no:cacheprovider
+    tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -m "not long" -q
     unit=$(tail -n 1 "$log")
 }
 
@@ -197,9 +197,9 @@ end_to_end() { # which: two halves, each with its own cluster
 totals() {
     echo
     cat "$summary"
-    echo "                 unit: $unit"
-    echo "                agent: $(tail -n 1 "$logs/agent")"
-    echo "             programs: $(tail -n 1 "$logs/programs")"
+    echo "           no cluster: $unit"
+    [ ! -e "$logs/agent" ] || echo "                agent: $(tail -n 1 "$logs/agent")"
+    [ ! -e "$logs/programs" ] || echo "             programs: $(tail -n 1 "$logs/programs")"
     echo "        first cluster: $first"
     echo "       second cluster: $last"
 }
@@ -212,10 +212,9 @@ if [ "${1:-}" = long ]; then
     prepare
     in_c long
     fuzz
-    in_python long
+    tests "contract, programs (pytest)" tests --ignore tests/e2e -m long -q
+    unit=$(tail -n 1 "$log")
     [ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
-    part agent "unit, agent (pytest)"
-    part programs "contract, programs, chart (pytest)"
     end_to_end long
     check "chart (make test-chart)" make test-chart
     totals
@@ -243,7 +242,7 @@ prepare
 in_c quick                                                                                   # tests in Python use its build
 [ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # these tests load libraries and mostly wait
 behind types nice -n 10 "$bin/pyright"
-in_python "not long"
+in_python
 checked types "types (pyright)"
 [ -z "${pid[foreign]:-}" ] || checked foreign "third-party programs (make programs)"
 ! grep -s '^SKIPPED' "$logs/foreign" | sed 's/^/    /' || true
