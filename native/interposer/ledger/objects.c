@@ -139,9 +139,7 @@ static bool rename_object(uint32_t object, struct fr_key key)
     struct fr_object *name = begin((uint32_t)n, o->card, (struct fr_key){o->key[0], o->key[1]});
     name->units = object;
     fr_object_set_state(name, FR_OBJECT_NAME);
-    FR_POINT();
     o->key[1] = key.b;
-    FR_POINT();
     o->key[0] = key.a;
     return true;
 }

@@ -242,6 +242,36 @@ static void an_object_has_as_many_names_as_are_given_to_it(void)
     EXPECT_EQ(fr_object_join(OTHER), FR_NO_OBJECT);
 }
 
+static void an_object_with_a_descriptors_key_is_still_found_by_its_old_one(void)
+{
+    begin();
+    EXPECT(take(0, 8 * MIB));
+    int o = fr_object_share(0, 8 * MIB, KEY);
+    struct fr_key key = fr_descriptor_key(), first = key;
+    EXPECT(fr_object_by_descriptor(o, &key));
+    EXPECT_EQ(fr_object_join(KEY), o);
+    EXPECT_EQ(fr_object_join(first), o);
+    key = fr_descriptor_key();
+    EXPECT(fr_object_by_descriptor(o, &key)); /* it has one already */
+    EXPECT_EQ(key.b, first.b);
+    EXPECT_EQ(fr_object_leave(o), 0);
+    EXPECT_EQ(fr_object_leave(o), 0);
+    EXPECT_EQ(fr_object_leave(o), 8 * MIB);
+    EXPECT_EQ(fr_object_join(KEY), FR_NO_OBJECT);
+}
+
+static void an_object_that_is_unmade_takes_nothing_out_of_the_account(void)
+{
+    begin();
+    EXPECT(take(0, 8 * MIB));
+    int look = fr_look_begin(), o = fr_object_share(0, 8 * MIB, fr_descriptor_key());
+    fr_object_unmake(o);
+    EXPECT_EQ(own_bytes(o), 0);
+    EXPECT_EQ(fr_used_here(0), 8 * MIB);
+    EXPECT_EQ(fr_used(0), 8 * MIB);
+    fr_look_end(look);
+}
+
 static void what_a_holder_is_charged_more_goes_with_the_last_one(void)
 {
     begin();
@@ -347,6 +377,8 @@ static int tests(void)
     RUN_ALONE(of_two_importers_from_elsewhere_one_pays);
     RUN_ALONE(an_object_that_grows_moves_with_its_new_size);
     RUN_ALONE(an_object_has_as_many_names_as_are_given_to_it);
+    RUN_ALONE(an_object_with_a_descriptors_key_is_still_found_by_its_old_one);
+    RUN_ALONE(an_object_that_is_unmade_takes_nothing_out_of_the_account);
     RUN_ALONE(what_a_holder_is_charged_more_goes_with_the_last_one);
     RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
     RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
