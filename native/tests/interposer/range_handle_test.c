@@ -183,7 +183,7 @@ static void *maps_another(void *unused)
     return unused;
 }
 
-static void a_range_that_is_mapped_anew_meanwhile_is_charged_for_what_the_driver_saw(void)
+static void a_range_that_is_mapped_again_meanwhile_is_charged_for_what_the_driver_saw(void)
 {
     pthread_t thread;
     context_on(0);
@@ -233,7 +233,7 @@ int main(void)
     IN(quota, memory_with_another_handle_is_charged_as_long);
     IN(quota, memory_with_another_handle_is_charged_when_its_maker_has_ended);
     IN(quota, exports_beside_frees_give_nothing_back_twice);
-    IN(quota, a_range_that_is_mapped_anew_meanwhile_is_charged_for_what_the_driver_saw);
+    IN(quota, a_range_that_is_mapped_again_meanwhile_is_charged_for_what_the_driver_saw);
     IN(quota, small_allocations_and_many_in_turn_are_never_above);
     IN(quota, memory_of_which_nothing_is_known_has_no_descriptor);
     FINISH;
