@@ -66,7 +66,7 @@ static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
 static uint64_t due_at(const struct schedule_seat *t) { return t->over_at ? t->over_at : t->granted_at + SCHEDULE_LONGEST; }
 static bool is_silent(const struct schedule_seat *t, uint64_t now) { return t->late || (t->holds && now > due_at(t) + SCHEDULE_SHORT_GRACE); }
 
-/* What a limit is charged beyond the seat's own part: the others' parts, if one of them is silent, since nobody else may have used that time.
+/* What a limit is charged beyond the seat's own part: the others' parts, if one of them is silent, because the seat may have had the card alone.
  * The tolerance is for kernels that take unexpectedly long, and for busy hosts. */
 static uint64_t part_of_silent(struct schedule_seat *t, const struct parts *p, uint64_t now)
 {

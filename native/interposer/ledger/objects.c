@@ -199,7 +199,7 @@ uint64_t fr_object_leave(int object)
 void fr_object_unmake(int object)
 {
     if (!lock_table()) return;
-    if (is_held(object) && --times_held[object] == 0) let_go((uint32_t)object, false); /* nobody can know its key yet */
+    if (is_held(object) && --times_held[object] == 0) let_go((uint32_t)object, false); /* no other process can know its key yet */
     fr_objects_unlock();
 }
 

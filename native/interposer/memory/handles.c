@@ -92,11 +92,10 @@ static struct fr_key name(struct fr_memory *m)
 
 bool fr_memory_export(struct fr_memory *m, struct fr_key *key)
 {
-    struct fr_key by = fr_descriptor_key();
     *key = name(m);
     if (!is_counted(m)) return false;
     if (key->a == FR_KEY_DESCRIPTOR || m->object == FR_NO_OBJECT) return true;
-    *key = by; /* it was imported by a fabric handle */
+    *key = fr_descriptor_key(); /* it was imported by a fabric handle */
     return fr_object_by_descriptor(m->object, key);
 }
 

@@ -113,9 +113,11 @@ void fr_linear_release(uint64_t number)
     fr_free_end(&op, refund(&r, r.b & ~3ull, true));
 }
 
+static bool record_of(CUdeviceptr p, struct fr_record *r) { return fr_record_find(FR_POINTER, p, r) || fr_record_covering(FR_POINTER, p, r); }
+
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object, struct fr_record *r)
 {
-    if (!fr_record_find(FR_POINTER, p, r) && !fr_record_covering(FR_POINTER, p, r)) return false;
+    if (!record_of(p, r)) return false;
     *card = r->card;
     *bytes = r->b == FR_LINEAR_PIECE ? FR_GRANULE : r->bytes;
     *object = r->object;
@@ -126,7 +128,7 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object, st
 bool fr_linear_covers(CUdeviceptr p, size_t size)
 {
     struct fr_record r;
-    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
+    if (!record_of(p, &r)) return false;
     uint64_t bytes = r.b == FR_LINEAR_WHOLE ? r.bytes : r.b == FR_LINEAR_PIECE ? r.a : 0;
     return p - r.key < bytes && size <= bytes - (p - r.key);
 }

@@ -60,7 +60,7 @@ def test_many_contexts_keep_the_limit_alone_and_beside_a_neighbour() -> None:
 
 
 def test_a_tenant_with_a_limit_has_its_share_beside_long_kernels() -> None:
-    """Kernels that are known to be long are not late, so nobody pays for them twice."""
+    """Kernels that are known to be long are not late, so their time is charged once."""
     for us in (20_000, 500_000, 1_500_000):
         books = scene(Part("evil", "work", "us=1000"), Part("other", "work", f"us={us}"))
         near(books.share("evil", 0, WINDOW * 1000), LIMIT, 3)

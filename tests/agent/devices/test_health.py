@@ -221,7 +221,7 @@ def test_a_driver_that_hangs_costs_the_card_that_it_was_asked_about(driver: Sile
     health, current_catalog, record = made(driver, Time())
     health.take(answers(A, B))
     health.take(None)
-    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}, "nobody knows which"
+    assert healthy(current_catalog) == {A.uuid: True, B.uuid: True}, "the card that is meant is unknown"
     driver.hanging = A.uuid
     health.take(None)
     assert healthy(current_catalog) == {A.uuid: False, B.uuid: True}
